@@ -57,6 +57,9 @@ function(strata_plugin name)
   endif()
 endfunction()
 
+# What the check also builds with the oldest LibTorch: tests labelled `libtorch`.
+add_custom_target(strata_libtorch_tests)
+
 # strata_test(NAME KIND unit [TORCH] SOURCES a.cpp ROOMS base ... LIBRARIES ... [PROCESSORS 2] [TIMEOUT 60] [LABELS x])
 # A GoogleTest program; each of its tests is a ctest test labelled by KIND.
 function(strata_test name)
@@ -80,6 +83,9 @@ function(strata_test name)
   endif()
   if(ARG_DEPENDS)
     add_dependencies(${name} ${ARG_DEPENDS})
+  endif()
+  if("libtorch" IN_LIST ARG_LABELS)
+    add_dependencies(strata_libtorch_tests ${name})
   endif()
   set(labels LABELS ${ARG_KIND})
   foreach(label ${ARG_LABELS})
