@@ -6,7 +6,9 @@
 // struct_size`, which the side that *allocates* the struct sets to its own sizeof. The side that
 // reads accepts any `struct_size >= NAME_MIN_SIZE`, reads a field only if it lies inside
 // `struct_size`, and writes no byte past it. Padding is explicit and zero. Structs may grow at the
-// end; a published function table never changes (a new ability is a new table).
+// end; a published function table never changes (a new ability is a new table). In an array of such
+// structs all elements have the same `struct_size`, and that is the stride: step by it, not by your
+// own sizeof.
 //
 // Pointers passed in are borrowed until the call returns, unless a slot says otherwise. Text is
 // UTF-8 and ends with NUL. Nothing unwinds across the boundary in either direction.

@@ -16,6 +16,8 @@
 
 namespace strata::sdk {
 
+class Communicator;
+
 // A failing slot: the status code it returns and the text for the host's error sink.
 class Error : public std::exception {
  public:
@@ -55,6 +57,10 @@ class Strategy {
   virtual void quiesce() = 0;
   virtual void abort(const char* reason) noexcept = 0;  // any thread
   virtual void detach() = 0;
+
+  // The communicator over all ranks, for the table "strata.collectives/1"; null while there is
+  // none.
+  virtual Communicator* communicator() { return nullptr; }
 };
 
 // One option: its key, its default as text, and one sentence for help.
@@ -64,6 +70,12 @@ struct OptionInfo {
   const char* description;
 };
 
+// A name that users know from elsewhere: {"full_shard", "reshard_after_forward=true"}.
+struct AliasInfo {
+  const char* alias;
+  const char* options;  // "key=value,key=value", or ""
+};
+
 // One strategy of a plugin.
 struct StrategyInfo {
   const char* name;
@@ -71,6 +83,7 @@ struct StrategyInfo {
   std::vector<OptionInfo> options;
   std::unique_ptr<Strategy> (*create)(const strata_create_args_t& args);
   strata_estimate_t (*estimate)(const strata_create_args_t& args, const strata_model_t& model);
+  std::vector<AliasInfo> aliases = {};
 };
 
 }  // namespace strata::sdk
