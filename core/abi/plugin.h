@@ -11,9 +11,11 @@
 //   magic         both sides, exactly
 //   struct_size   exactly sizeof: these structs never grow
 //   abi_major     equal on both sides
-//   abi_required  of the plugin <= abi_minor offered by the host: load; otherwise refuse, naming
-//   both strings       non-null, ended by NUL within their stated limit reserved      all zero
-// A plugin is never refused for being old.
+//   abi_required  of the plugin at most abi_minor offered by the host, and at most its abi_built
+//   id, version   non-null, ended by NUL within their stated limit, letters, digits, . _ - + only
+//   get_table     non-null; so is deinit
+//   reserved      all zero
+// A plugin is never refused for being old, from 1.0 on.
 #ifndef STRATA_ABI_PLUGIN_H_
 #define STRATA_ABI_PLUGIN_H_
 
@@ -27,11 +29,14 @@ extern "C" {
 // docs/ABI.md; frozen as 1.0.
 #define STRATA_ABI_MAJOR 0
 #define STRATA_ABI_MINOR 1
+// The oldest draft whose layouts these headers still speak. Of use while the major version is 0
+// only: from 1.0 on a plugin is never refused for being old.
+#define STRATA_ABI_OLDEST_DRAFT 1
 
 #define STRATA_HELLO_MAGIC UINT64_C(0x3130564F4C4C4548)   // "HELLOV01"
 #define STRATA_PLUGIN_MAGIC UINT64_C(0x31305647554C5053)  // "SPLUGV01"
 #define STRATA_PLUGIN_ENTRY_NAME "strata_plugin_entry_v1"
-#define STRATA_ID_MAX 64       // longest id, NUL included: letters, digits, '.', '_', '-'
+#define STRATA_ID_MAX 64       // longest id, NUL included: letters, digits, '.', '_', '-', '+'
 #define STRATA_VERSION_MAX 32  // longest version text, NUL included
 
 // What the host says. Lives until the process ends; `error` is valid during the entry call only.
@@ -62,7 +67,9 @@ typedef struct strata_plugin {
   // A table of the plugin's by id ("strata.strategy/1"), or NULL. Constant until deinit.
   // [any thread] [local] [does not block]
   const void* (*get_table)(const char* id);
-  // The last call of all, after every object of the plugin is destroyed. [control] [local] [blocks]
+  // The last call of all, after every object of the plugin is destroyed, in front of closing the
+  // library. A host that never closes libraries, as Strata in production, never calls it. [control]
+  // [local] [blocks]
   void (*deinit)(void);
   uint64_t reserved[4];  // zero
 } strata_plugin_t;
