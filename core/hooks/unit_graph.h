@@ -31,8 +31,11 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "strata/hooks/backward_walk.h"
+#include "strata/hooks/pass_plan.h"
 #include "strata/hooks/unit_events.h"
 #include "strata/hooks/unit_runner.h"
 #include "strata/model/unit_storage.h"
@@ -85,11 +88,29 @@ class UnitGraph final : public UnitRunner {
   static std::function<bool(int unit)> every(int every);
 
  private:
-  class Walk;  // what hooks in autograd's graph refer to, weakly
+  enum class State {
+    kIdle,            // between passes
+    kInForward,       // entries may come
+    kBusy,            // inside an entry or backward
+    kAwaitsBackward,  // forward is complete; activations live
+    kFailed,          // until reset()
+  };
+  class FailurePoint;
 
-  at::Tensor run_entry(int entry, const at::Tensor& input, const Body& body);
+  at::Tensor compute_with_hooks(const PassPlan::Entry& entry, const at::Tensor& input,
+                                const Body& body);
+  at::Tensor compute_without_gradients(const at::Tensor& input, const Body& body);
+  void check_idle(const char* what) const;
+  void check_entry(int unit) const;
+  void check_complete() const;
+  std::string describe(int unit) const;
 
-  std::shared_ptr<Walk> walk_;
+  std::vector<int> order_;
+  std::unique_ptr<WalkContext> context_;
+  std::shared_ptr<BackwardWalk> walk_;  // in a pass of kForward
+  State state_ = State::kIdle;
+  Phase phase_ = Phase::kInference;
+  size_t next_entry_ = 0;
 };
 
 }  // namespace strata::hooks

@@ -26,15 +26,16 @@ class UnitStorage {
   UnitStorage& operator=(const UnitStorage&) = delete;
 
   // Makes the parameters views of `data`: layout().numel elements, borrowed until unbind() or the
-  // next bind().
+  // next bind(). `data` may be null only if numel is 0. Unbinding twice is legal.
   void bind(void* data);
   void unbind();
-  bool is_bound() const { return data_ != nullptr; }
+  bool is_bound() const { return is_bound_; }
   void* data() const { return data_; }
 
   const UnitSpec& spec() const { return spec_; }
   const FlatLayout& layout() const { return layout_; }
   at::ScalarType dtype() const { return dtype_; }
+  at::Device device() const { return storage_.device(); }
   int64_t nbytes() const;
 
   // One per ParameterSpec, in order. Always the same tensors.
@@ -52,7 +53,9 @@ class UnitStorage {
   at::ScalarType dtype_;
   c10::Storage storage_;
   std::vector<at::Tensor> parameters_;
+  std::string poison_;  // what an access while unbound says
   void* data_ = nullptr;
+  bool is_bound_ = false;
   uint64_t epoch_ = 0;
 };
 

@@ -1,0 +1,57 @@
+// Where the gradients of one unit go: from autograd into memory that a strategy owns.
+//
+// A pre-hook on each trainable leaf copies the gradient into the target (the first of this window)
+// or adds it, in the target's dtype, and tells autograd that there is none: `.grad` never exists,
+// and nothing is zeroed or copied twice.
+#ifndef STRATA_HOOKS_GRADIENT_SINK_H_
+#define STRATA_HOOKS_GRADIENT_SINK_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "strata/hooks/unit_events.h"
+#include "strata/model/unit_storage.h"
+
+namespace strata::hooks {
+
+class GradientSink {
+ public:
+  // Owns the hooks of the unit's leaves from here to its end. `unit` outlives the sink.
+  explicit GradientSink(const model::UnitStorage& unit);
+  GradientSink(const GradientSink&) = delete;
+  GradientSink& operator=(const GradientSink&) = delete;
+  ~GradientSink();
+
+  // Gradients that come from now on go into `target`; outside of open and close they are refused.
+  void open(const GradientTarget& target);
+
+  // Writes zeros into all that got nothing (gaps, frozen and missing parameters) if the target was
+  // not accumulating. Returns the trainable parameters that got no gradient; valid until open().
+  std::span<const int> close();
+
+  // As if never opened: for a pass that failed.
+  void abandon() { is_open_ = false; }
+
+ private:
+  class LeafHook;
+
+  // Takes one gradient of one parameter. A parameter may get several between open and close
+  // (several entries of a recomputed unit): they add up.
+  void take(size_t parameter, const at::Tensor& gradient);
+  void check(size_t parameter, const at::Tensor& gradient) const;
+  at::Tensor view(int64_t first, at::IntArrayRef sizes) const;
+  void write_zeros(int64_t first, int64_t last) const;
+
+  const model::UnitStorage& unit_;
+  GradientTarget target_;
+  bool is_open_ = false;
+  std::vector<bool> has_gradient_;  // per parameter
+  std::vector<int> missing_;
+};
+
+}  // namespace strata::hooks
+
+#endif  // STRATA_HOOKS_GRADIENT_SINK_H_
