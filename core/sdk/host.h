@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "strata/abi/host.h"
@@ -34,10 +35,21 @@ struct HostServices {
 // The services of this plugin's process, filled by the entry before anything else runs.
 HostServices& services();
 
-// Throws Error if a host function failed. The host has already put the reason into the error sink;
-// `doing` says what for.
+// A host function failed: its text, which has the values, is in the error sink of the thread that
+// called it and stays there.
+class HostError : public Error {
+ public:
+  HostError(strata_status_t code, std::string message)
+      : Error(code, std::move(message)), thread_(std::this_thread::get_id()) {}
+  bool is_of_this_thread() const { return thread_ == std::this_thread::get_id(); }
+
+ private:
+  std::thread::id thread_;
+};
+
+// Throws HostError if a host function failed; `doing` says what for.
 inline void check(strata_status_t status, const char* doing) {
-  if (status != STRATA_OK) throw Error(status, std::string(doing) + " failed");
+  if (status != STRATA_OK) throw HostError(status, std::string(doing) + " failed");
 }
 
 // Memory from the host, freed at the end. Movable.

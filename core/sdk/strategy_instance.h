@@ -48,6 +48,10 @@ strata_status_t fence(strata_host_t* host, const char* name, Body&& body) noexce
   try {
     body();
     return STRATA_OK;
+  } catch (const HostError& error) {
+    // The host's own text says more; it is still in the sink.
+    if (error.is_of_this_thread()) return error.code();
+    return fail(host, name, error.code(), error.what());
   } catch (const Error& error) {
     return fail(host, name, error.code(), error.what());
   } catch (const std::bad_alloc&) {
