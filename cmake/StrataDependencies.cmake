@@ -1,6 +1,9 @@
 # Libraries of others. LibTorch comes from the wheel, by own imported targets: its CMake package demands a full CUDA toolkit.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
+# LibTorch's include folder has an fmt of its own, of another version, without a library: ours is found first.
+find_path(STRATA_FMT_INCLUDE fmt/format.h NO_CACHE REQUIRED)
+file(CREATE_LINK ${STRATA_FMT_INCLUDE}/fmt ${CMAKE_BINARY_DIR}/include/fmt SYMBOLIC)
 find_package(spdlog REQUIRED)
 find_package(Boost 1.74 REQUIRED COMPONENTS program_options filesystem)
 find_package(nlohmann_json REQUIRED)

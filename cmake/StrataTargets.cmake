@@ -16,6 +16,9 @@ target_precompile_headers(strata_torch_pch PRIVATE ${CMAKE_SOURCE_DIR}/core/mode
 
 function(strata_use_torch target)
   target_link_libraries(${target} PUBLIC strata_libtorch)
+  # CMake would compile programs with -fPIE, and GCC then ignores a header that was precompiled with -fPIC.
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${target} PRIVATE -fPIC)
   target_precompile_headers(${target} REUSE_FROM strata_torch_pch)
 endfunction()
 
