@@ -26,10 +26,10 @@
 namespace strata::device {
 
 class AbortSignal;
-class Kernels;
+class Backend;
 class Memory;
-class Streams;
 class ThreadPool;
+class Trace;
 
 struct HostConfig {
   strata_device_t device = {STRATA_DEVICE_CPU, 0};
@@ -191,15 +191,14 @@ class Host {
   std::string full_key(const std::string& key) const;
 
   HostConfig config_;
-  uint32_t trace_id_ = 0;
   std::atomic<uint64_t> sent_bytes_{0};
   std::atomic<uint64_t> taken_sent_bytes_{0};
   std::atomic<uint64_t> taken_wait_ns_{0};
   std::shared_ptr<AbortSignal> abort_;
-  std::unique_ptr<Memory> memory_;
+  std::shared_ptr<Trace> trace_;
   std::unique_ptr<ThreadPool> pool_;
-  std::unique_ptr<Streams> streams_;
-  std::unique_ptr<Kernels> kernels_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Memory> memory_;
 };
 
 }  // namespace strata::device
