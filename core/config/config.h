@@ -42,7 +42,7 @@ struct DataConfig {
   std::string tokenizer;  // a folder; "" trains one on the data
   std::string data;       // a text file
   int64_t sequence_length = 128;
-  int64_t vocab_size = 0;  // of the tokenizer to train; 0: as the model's configuration says
+  std::optional<int64_t> vocab_size;  // of the tokenizer to train; unset: the model's
 };
 
 struct BatchConfig {
@@ -187,11 +187,8 @@ Result<Command> parse_command(std::span<const std::string> args);
 Result<Command> parse_command(int argc, const char* const* argv);
 
 // The configuration that a run has, as a file that --config takes: every value that is set,
-// grouped, with its default where it differs. For the run's folder and for rank 0 to print once.
+// grouped. For the run's folder and for rank 0 to print once.
 std::string effective_config(const TrainConfig& config);
-
-// The values that differ from the defaults, "--flag value" each; for a short printed line.
-std::vector<std::string> changed_flags(const TrainConfig& config);
 
 }  // namespace strata::config
 

@@ -1,0 +1,125 @@
+#include "strata/config/groups.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace strata::config {
+namespace {
+
+constexpr int kMaxRanks = 4096;
+
+}  // namespace
+
+void declare_placement(FlagSet& flags, PlacementConfig& c) {
+  flags.group("Strategy and placement");
+  flags
+      .add("strategy", &c.strategy, "NAME[:key=value,...]",
+           "strategy, by name or by the path of its plugin")
+      .default_words("single on one rank, ddp on several");
+  flags.add("set", &c.set, "key=value", "option of the strategy");
+  flags.add("plugin-path", &c.plugin_path, "FOLDER", "where to look for plugins first");
+  flags.add("devices", &c.devices, "N", "ranks on this node").at_least(1).at_most(kMaxRanks);
+  flags.add("num-nodes", &c.num_nodes, "N", "nodes; above 1 under torchrun, srun or mpirun")
+      .at_least(1)
+      .at_most(kMaxRanks);
+  flags.add("precision", &c.precision, "NAME", "number format of computation: 32");
+  flags.add("accelerator", &c.accelerator, "NAME", "kind of device: auto, cpu");
+  flags.add("timeout", &c.timeout_s, "SECONDS", "deadline of every wait for another rank").above(0);
+  flags.add("check-plugin", &c.check_plugin, "", "check each call of the plugin for the contract");
+  flags.add("all-ranks-output", &c.all_ranks_output, "",
+            "show the output of every rank, not of rank 0 alone");
+}
+
+void declare_model(FlagSet& flags, std::string& model) {
+  flags.group("Model and data");
+  flags.add("model", &model, "FOLDER|CONFIG.json",
+            "a Hugging Face folder, or a bare configuration for random weights");
+}
+
+void declare_data(FlagSet& flags, DataConfig& c) {
+  flags.add("data", &c.data, "FILE", "text to train on").required();
+  flags.add("tokenizer", &c.tokenizer, "FOLDER", "folder with tokenizer.json or vocab.json")
+      .default_words("trained on the data");
+  flags.add("vocab-size", &c.vocab_size, "N", "tokens of a tokenizer trained on the data")
+      .at_least(257)
+      .default_words("as in the model's configuration");
+  flags.exclude("tokenizer", "vocab-size", "a tokenizer that is given has its own vocabulary");
+}
+
+void declare_sequence_length(FlagSet& flags, int64_t& value) {
+  flags.add("sequence-length", &value, "TOKENS", "tokens of one sample").at_least(1);
+}
+
+void declare_batch(FlagSet& flags, BatchConfig& c) {
+  flags.group("Batch");
+  flags
+      .add("per-device-train-batch-size", &c.per_device_train_batch_size, "SAMPLES",
+           "samples of one rank in one forward pass")
+      .at_least(1);
+  flags
+      .add("gradient-accumulation-steps", &c.gradient_accumulation_steps, "N",
+           "forward and backward passes before each update")
+      .at_least(1);
+  flags.add("activation-checkpointing", &c.activation_checkpointing, "",
+            "keep the inputs of blocks only and compute again in backward");
+}
+
+void declare_optimizer(FlagSet& flags, OptimizerConfig& c) {
+  flags.group("Optimizer (AdamW)");
+  flags.add("learning-rate", &c.learning_rate, "X", "peak learning rate").at_least(0);
+  flags.add("weight-decay", &c.weight_decay, "X", "decoupled weight decay").at_least(0);
+  flags.add("adam-beta1", &c.adam_beta1, "X", "decay of the first moment").at_least(0).below(1);
+  flags.add("adam-beta2", &c.adam_beta2, "X", "decay of the second moment").at_least(0).below(1);
+  flags.add("adam-epsilon", &c.adam_epsilon, "X", "added to the denominator").above(0);
+  flags.add("warmup-steps", &c.warmup_steps, "N", "steps of linear warm-up").at_least(0);
+  flags.add("lr-scheduler-type", &c.lr_scheduler_type, "NAME", "learning rate after warm-up")
+      .one_of({"linear", "cosine", "constant"});
+  flags.add("max-grad-norm", &c.max_grad_norm, "X", "clip gradients to this global norm; 0: do not")
+      .at_least(0);
+}
+
+void declare_seed(FlagSet& flags, int64_t& seed) {
+  flags.add("seed", &seed, "N", "seed of all random numbers").at_least(0);
+}
+
+void check_placement(FlagSet& flags, PlacementConfig& c, Mistakes& mistakes) {
+  c.devices_given = flags.at("devices").is_given();
+  if (c.precision == "32-true") c.precision = "32";
+  if (c.precision != "32") {
+    const bool is_known =
+        std::ranges::count(
+            std::vector<std::string>{"16", "16-true", "16-mixed", "bf16", "bf16-true", "bf16-mixed",
+                                     "64", "64-true", "transformer-engine"},
+            c.precision) > 0;
+    mistakes.add(fmt::format("--precision {}: {}; supported is 32", c.precision,
+                             is_known ? "is not supported yet" : "unknown precision"));
+  }
+  if (c.accelerator != "auto" && c.accelerator != "cpu") {
+    const bool is_known =
+        std::ranges::count(std::vector<std::string>{"cuda", "gpu", "mps", "tpu", "rocm"},
+                           c.accelerator) > 0;
+    mistakes.add(fmt::format("--accelerator {}: {}; supported are auto, cpu", c.accelerator,
+                             is_known ? "is not supported yet" : "unknown accelerator"));
+  }
+  if (int64_t{c.devices} * c.num_nodes > kMaxRanks) {
+    mistakes.add(fmt::format("--devices {} on --num-nodes {}: {} ranks, more than {}", c.devices,
+                             c.num_nodes, int64_t{c.devices} * c.num_nodes, kMaxRanks));
+  }
+  for (const std::string& option : c.set) {
+    const size_t equals = option.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      mistakes.add(fmt::format("--set {}: is not key=value", option));
+    }
+  }
+}
+
+void resolve_strategy(PlacementConfig& c, Mistakes& mistakes) {
+  if (c.strategy != "auto") return;
+  c.strategy = c.world_size() == 1 ? "single" : "ddp";
+  if (!c.set.empty()) {
+    mistakes.add(fmt::format("--set {}: needs --strategy NAME", c.set.front()));
+  }
+}
+
+}  // namespace strata::config

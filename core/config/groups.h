@@ -1,0 +1,29 @@
+// Groups of flags that several commands share, and what is checked of them without opening a file.
+#ifndef STRATA_CONFIG_GROUPS_H_
+#define STRATA_CONFIG_GROUPS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "strata/config/config.h"
+#include "strata/config/flags.h"
+
+namespace strata::config {
+
+void declare_model(FlagSet& flags, std::string& model);
+void declare_data(FlagSet& flags, DataConfig& config);
+void declare_sequence_length(FlagSet& flags, int64_t& value);
+void declare_placement(FlagSet& flags, PlacementConfig& config);
+void declare_batch(FlagSet& flags, BatchConfig& config);
+void declare_optimizer(FlagSet& flags, OptimizerConfig& config);
+void declare_seed(FlagSet& flags, int64_t& seed);
+
+// Refuses in words what is known, but not there yet.
+void check_placement(FlagSet& flags, PlacementConfig& config, Mistakes& mistakes);
+
+// The strategy's name when the user gives none; its options make no sense then.
+void resolve_strategy(PlacementConfig& config, Mistakes& mistakes);
+
+}  // namespace strata::config
+
+#endif  // STRATA_CONFIG_GROUPS_H_
