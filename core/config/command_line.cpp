@@ -125,6 +125,7 @@ std::vector<Given> split_arguments(const FlagSet& flags, const std::vector<std::
       valueless = swallower->original_tokens[0];
     } catch (const po::error_with_option_name& error) {
       valueless = error.get_option_name();
+      if (valueless.empty()) valueless = "--";  // "--=" alone
     }
     const auto token = std::find_if(rest.begin(), rest.end(), [&](const std::string& arg) {
       return arg == valueless || arg == valueless + "=";
