@@ -65,8 +65,8 @@ Status Session::lay_out_and_attach() {
   STRATA_RETURN_IF_ERROR(strategy_.attach(model.model()));
   is_attached_ = true;
   compute_ = host_.compute_stream();
-  graph_ = std::make_unique<hooks::UnitGraph>(spec_.order, units(), *this);
-  return {};
+  return run_guarded(
+      [&] { graph_ = std::make_unique<hooks::UnitGraph>(spec_.order, units(), *this); });
 }
 
 Status Session::read_partitions() {
@@ -177,10 +177,12 @@ Status Session::train_micro_batch(int index, bool is_last, const LossBody& body)
 }
 
 Status Session::infer(const InferenceBody& body) {
-  return run_guarded([&] {
+  const Status status = run_guarded([&] {
     graph_->begin(hooks::Phase::kInference);
     body(*graph_);
   });
+  if (!status.ok()) graph_->reset();
+  return status;
 }
 
 Status Session::before_step() { return strategy_.before_step(); }

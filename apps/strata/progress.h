@@ -1,7 +1,7 @@
 // The progress line of a run: rewritten in place on a terminal, one line every few seconds
 // elsewhere.
-#ifndef STRATA_TRAIN_PROGRESS_H_
-#define STRATA_TRAIN_PROGRESS_H_
+#ifndef STRATA_APPS_PROGRESS_H_
+#define STRATA_APPS_PROGRESS_H_
 
 #include <chrono>
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 #include "strata/train/metrics.h"
 
-namespace strata::train {
+namespace strata::apps {
 
 class Progress {
  public:
@@ -17,13 +17,13 @@ class Progress {
   Progress(int descriptor, int64_t first_step, int64_t last_step);
   ~Progress();
 
-  void update(const StepMetrics& metrics);
+  void update(const train::StepMetrics& metrics);
   // Leaves the last state of the line standing.
   void finish();
 
   // For example "step 120/400 [######------] loss 5.4321  norm 0.91  lr 3.0e-04  8123 tok/s  ETA
   // 0:35".
-  static std::string line(const StepMetrics& metrics, int64_t first_step, int64_t last_step,
+  static std::string line(const train::StepMetrics& metrics, int64_t first_step, int64_t last_step,
                           double elapsed_s);
 
  private:
@@ -38,6 +38,6 @@ class Progress {
   bool has_open_line_ = false;
 };
 
-}  // namespace strata::train
+}  // namespace strata::apps
 
-#endif  // STRATA_TRAIN_PROGRESS_H_
+#endif  // STRATA_APPS_PROGRESS_H_

@@ -1,11 +1,11 @@
-#include "strata/train/progress.h"
+#include "apps/strata/progress.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 
-namespace strata::train {
+namespace strata::apps {
 namespace {
 
 constexpr int kBarWidth = 24;
@@ -40,7 +40,7 @@ Progress::Progress(int descriptor, int64_t first_step, int64_t last_step)
 
 Progress::~Progress() { finish(); }
 
-std::string Progress::line(const StepMetrics& m, int64_t first_step, int64_t last_step,
+std::string Progress::line(const train::StepMetrics& m, int64_t first_step, int64_t last_step,
                            double elapsed_s) {
   const int64_t done = m.step - first_step + 1;
   const int64_t total = std::max<int64_t>(last_step - first_step + 1, 1);
@@ -54,7 +54,7 @@ std::string Progress::line(const StepMetrics& m, int64_t first_step, int64_t las
                      m.tokens_per_s, format_duration(rest_s));
 }
 
-void Progress::update(const StepMetrics& metrics) {
+void Progress::update(const train::StepMetrics& metrics) {
   const Clock::time_point now = Clock::now();
   const bool is_last = metrics.step == last_step_;
   const auto period = is_terminal_ ? std::chrono::milliseconds(kTerminalPeriod)
@@ -72,4 +72,4 @@ void Progress::finish() {
   has_open_line_ = false;
 }
 
-}  // namespace strata::train
+}  // namespace strata::apps

@@ -1,0 +1,80 @@
+#include "strata/train/rank.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <filesystem>
+#include <system_error>
+#include <thread>
+
+#include "strata/base/log.h"
+#include "strata/plugin/capabilities.h"
+
+namespace strata::train {
+namespace {
+
+class ThreadErrorSink final : public plugin::ErrorSink {
+ public:
+  std::string take() override { return device::take_error().text; }
+};
+
+}  // namespace
+
+plugin::HostOffer host_offer() {
+  static ThreadErrorSink sink;
+  return {&device::Host::table, &sink};
+}
+
+std::string library_folder() {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  return (self.parent_path().parent_path() / "lib" / "strata").string();
+}
+
+Result<plugin::ResolvedStrategy> resolve_strategy(const config::PlacementConfig& placement,
+                                                  const plugin::StrategyNeeds& needs) {
+  STRATA_ASSIGN_OR_RETURN(const plugin::StrategyRequest request,
+                          plugin::parse_strategy_request(placement.strategy, placement.set));
+  plugin::PluginRegistry registry(host_offer(), plugin::search_places(placement.plugin_path));
+  STRATA_ASSIGN_OR_RETURN(plugin::ResolvedStrategy strategy, registry.find(request));
+  STRATA_ASSIGN_OR_RETURN(const strata_capabilities_t capabilities,
+                          strategy.library->describe(strategy.name));
+  STRATA_RETURN_IF_ERROR(plugin::check_capabilities(strategy.name, capabilities, needs));
+  return strategy;
+}
+
+Result<std::unique_ptr<device::Host>> make_host(const Rank& rank,
+                                                const config::PlacementConfig& placement) {
+  device::HostConfig config;
+  config.world = rank.world;
+  config.store = rank.store;
+  config.store_prefix = "host";
+  config.timeout = std::chrono::milliseconds(static_cast<int64_t>(placement.timeout_s * 1000));
+  if (rank.world.size > 1) config.ccl_library = library_folder() + "/libstrata_ccl_cpu.so";
+  return device::Host::create(std::move(config));
+}
+
+Status agree(const Rank& rank, const std::string& what, const Status& mine, double timeout_s) {
+  if (rank.store == nullptr || rank.world.size == 1) return mine;
+  const std::string key = "agree/" + what + "/";
+  const std::string code = std::to_string(static_cast<int>(mine.code()));
+  STRATA_RETURN_IF_ERROR(
+      rank.store->set(key + std::to_string(rank.world.rank), code + " " + mine.message()));
+  const std::chrono::milliseconds timeout(static_cast<int64_t>(timeout_s * 1000));
+  Status first = mine;
+  for (int other = 0; other < rank.world.size; ++other) {
+    if (other == rank.world.rank) continue;
+    auto said = rank.store->get(key + std::to_string(other), timeout);
+    if (!said.ok()) {
+      return said.status().with_context(fmt::format("waiting for rank {} at '{}'", other, what));
+    }
+    const auto other_code = static_cast<Code>(std::stoi(*said));
+    if (first.ok() && other_code != Code::kOk) {
+      first =
+          Status(other_code, fmt::format("rank {}: {}", other, said->substr(said->find(' ') + 1)));
+    }
+  }
+  return first;
+}
+
+}  // namespace strata::train

@@ -1,0 +1,263 @@
+#include "strata/train/run.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <c10/core/AutogradState.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "strata/base/log.h"
+#include "strata/base/text.h"
+#include "strata/checkpoint/checkpoint.h"
+#include "strata/device/process_stats.h"
+#include "strata/formats/file.h"
+#include "strata/optim/adamw.h"
+#include "strata/optim/schedule.h"
+#include "strata/strategy/session.h"
+#include "strata/train/activation_memory.h"
+#include "strata/train/saving.h"
+#include "strata/train/stepper.h"
+#include "strata/train/tables.h"
+#include "strata/train/workload.h"
+
+namespace strata::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+plugin::StrategyNeeds needs_of(const config::TrainConfig& config, const Rank& rank,
+                               const model::ModelSpec& spec) {
+  plugin::StrategyNeeds needs;
+  needs.world_size = static_cast<uint32_t>(rank.world.size);
+  needs.accumulates = config.batch.gradient_accumulation_steps > 1;
+  needs.has_tied_units = spec.order.size() > spec.units.size();
+  needs.recomputes = config.batch.activation_checkpointing;
+  needs.needs_equal_replicas = true;
+  return needs;
+}
+
+// Everything of one run on one rank, in the order in which it is made.
+class Run {
+ public:
+  Run(const config::TrainConfig& config, const Rank& rank, RunObserver& observer)
+      : config_(config), rank_(rank), observer_(observer) {}
+
+  RunOutcome operator()() {
+    RunOutcome outcome;
+    outcome.status = agree(rank_, "load", load(), config_.placement.timeout_s);
+    if (outcome.status.ok()) outcome.status = agree(rank_, "prepare", prepare(), timeout());
+    if (outcome.status.ok()) {
+      outcome.has_started = true;
+      outcome.status = train();
+    }
+    if (!outcome.status.ok() && session_ != nullptr) session_->abort(outcome.status.message());
+    outcome.summary = summary_;
+    return outcome;
+  }
+
+ private:
+  double timeout() const { return config_.placement.timeout_s; }
+  double elapsed() const { return device::monotonic_seconds() - rank_.started_s; }
+
+  // Reads and checks; writes nothing and talks to nobody.
+  Status load() {
+    STRATA_ASSIGN_OR_RETURN(workload_, load_workload(config_, rank_));
+    STRATA_ASSIGN_OR_RETURN(
+        strategy_,
+        resolve_strategy(config_.placement, needs_of(config_, rank_, workload_.model->spec())));
+    if (!config_.resume_from_checkpoint.empty()) {
+      STRATA_ASSIGN_OR_RETURN(resume_, checkpoint::Reader::open(config_.resume_from_checkpoint));
+    }
+    return {};
+  }
+
+  // Makes session and optimizer, fills the weights, opens the output folder.
+  Status prepare() {
+    c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+    if (rank_.is_first()) STRATA_RETURN_IF_ERROR(open_output_folder());
+    STRATA_ASSIGN_OR_RETURN(host_, make_host(rank_, config_.placement));
+    activations_ = std::make_unique<ActivationMemory>(*host_);
+    STRATA_ASSIGN_OR_RETURN(
+        plugin::StrategyInstance instance,
+        plugin::StrategyInstance::create(*strategy_, rank_.world, {STRATA_DEVICE_CPU, 0},
+                                         host_->abi(), config_.placement.check_plugin));
+    const model::ModelSpec& spec = workload_.model->spec();
+    STRATA_ASSIGN_OR_RETURN(session_, strategy::Session::attach(std::move(instance), *host_, spec));
+    workload_.model->bind_units(session_->units());
+    if (config_.batch.activation_checkpointing) {
+      session_->set_recompute(hooks::UnitGraph::every(1));
+    }
+    STRATA_ASSIGN_OR_RETURN(optimizer_, make_optimizer(config_.optimizer, *session_, *host_));
+    STRATA_RETURN_IF_ERROR(fill_weights());
+    if (rank_.is_first()) print_start();
+    return {};
+  }
+
+  Status fill_weights() {
+    if (resume_.has_value()) {
+      STRATA_ASSIGN_OR_RETURN(const ResumePoint point,
+                              restore(*resume_, *session_, *optimizer_, *workload_.sampler));
+      first_step_ = point.step + 1;
+      return {};
+    }
+    return initialize_weights(*session_, *workload_.model, workload_.weights,
+                              static_cast<uint64_t>(config_.seed));
+  }
+
+  Status open_output_folder() {
+    std::error_code error;
+    fs::create_directories(config_.output_dir, error);
+    if (error) {
+      return io_error(
+          fmt::format("train: cannot make --output-dir '{}': {}. HINT: a folder that can be "
+                      "written",
+                      config_.output_dir, error.message()));
+    }
+    STRATA_RETURN_IF_ERROR(
+        formats::write_file_atomically((fs::path(config_.output_dir) / "config.toml").string(),
+                                       config::effective_config(config_)));
+    STRATA_ASSIGN_OR_RETURN(
+        metrics_, MetricsFile::open((fs::path(config_.output_dir) / "metrics.jsonl").string(),
+                                    resume_.has_value() ? resume_->step() + 1 : 1));
+    return {};
+  }
+
+  void print_start() {
+    StartTable& table = start_table_;
+    table.strategy = strategy_text();
+    table.plugin_path = strategy_->library->path();
+    table.message = strategy_->message;
+    table.world_size = rank_.world.size;
+    table.vocab_size = workload_.model->vocab_size();
+    table.tokens = workload_.dataset->token_count();
+    table.unigram_entropy = workload_.dataset->unigram_entropy();
+    table.is_tokenizer_trained = workload_.is_tokenizer_trained;
+    table.samples_per_step = workload_.sampler->global_batch();
+    table.steps = workload_.max_steps;
+    observer_.text(start_table(table, workload_.model->spec(), host_->memory_stats()));
+  }
+
+  std::string strategy_text() const {
+    const std::string options = plugin::to_text(strategy_->options);
+    return options.empty() ? strategy_->name : strategy_->name + ":" + options;
+  }
+
+  Status train() {
+    Stepper stepper(*session_, *host_, *workload_.model, *optimizer_,
+                    config_.optimizer.max_grad_norm);
+    host_->take_wait_seconds();
+    for (int64_t step = first_step_; step <= workload_.max_steps; ++step) {
+      STRATA_ASSIGN_OR_RETURN(const StepMetrics metrics, one_step(stepper, step));
+      if (rank_.is_first()) observer_.step(metrics, first_step_, workload_.max_steps);
+      const bool is_last = step == workload_.max_steps;
+      const bool is_logged = is_last || step == first_step_ || step % config_.logging_steps == 0;
+      if (rank_.is_first() && is_logged) STRATA_RETURN_IF_ERROR(metrics_->append(metrics));
+      if (is_last || (config_.save_steps > 0 && step % config_.save_steps == 0)) {
+        STRATA_RETURN_IF_ERROR(save(step));
+      }
+    }
+    return finish();
+  }
+
+  Result<StepMetrics> one_step(Stepper& stepper, int64_t step) {
+    const double begin = device::monotonic_seconds();
+    std::vector<zoo::Batch> batches;
+    for (int64_t micro = 0; micro < config_.batch.gradient_accumulation_steps; ++micro) {
+      batches.push_back(make_batch(workload_, micro, config_.batch.per_device_train_batch_size));
+    }
+    const double data_end = device::monotonic_seconds();
+    seed_step(static_cast<uint64_t>(config_.seed), rank_.world.rank, step);
+    const double lr = optim::learning_rate(schedule(), step - 1);
+    STRATA_ASSIGN_OR_RETURN(const StepResult result, stepper.step(batches, lr));
+    workload_.sampler->advance();
+    const double end = device::monotonic_seconds();
+    if (step == first_step_) summary_.first_step_s = elapsed();
+    summary_.losses.push_back(result.loss);
+    summary_.steps = step;
+    sent_bytes_per_step_ = result.sent_bytes;
+
+    StepMetrics metrics;
+    metrics.step = step;
+    metrics.loss = result.loss;
+    metrics.grad_norm = result.grad_norm;
+    metrics.lr = lr;
+    metrics.tokens = result.tokens;
+    metrics.step_s = end - begin;
+    metrics.tokens_per_s = static_cast<double>(result.tokens) / metrics.step_s;
+    metrics.data_s = data_end - begin;
+    metrics.comm_s = host_->take_wait_seconds();
+    metrics.sent_bytes = result.sent_bytes;
+    const device::MemoryStats memory = host_->memory_stats();
+    metrics.device_bytes = memory.device.used_total;
+    metrics.device_peak_bytes = memory.device.peak_total;
+    auto resident = device::resident_peak();
+    metrics.host_peak_bytes = resident.ok() ? *resident : 0;
+    return metrics;
+  }
+
+  optim::Schedule schedule() const { return make_schedule(config_.optimizer, workload_.max_steps); }
+
+  Status save(int64_t step) {
+    SavePoint point;
+    point.output_dir = config_.output_dir;
+    point.step = step;
+    point.strategy = strategy_text();
+    point.keep = static_cast<int>(config_.save_total_limit.value_or(0));
+    return save_checkpoint(point, rank_, timeout(), *session_, *optimizer_, workload_);
+  }
+
+  Status finish() {
+    STRATA_ASSIGN_OR_RETURN(summary_.weight_hash, weight_hash(*session_));
+    STRATA_ASSIGN_OR_RETURN(summary_.ranks, gather_rank_summaries());
+    summary_.final_loss = summary_.losses.empty() ? 0 : summary_.losses.back();
+    summary_.strategy = strategy_text();
+    const plugin::PluginLibrary& library = *strategy_->library;
+    summary_.plugin = {library.path(), library.id(), library.version(), library.abi_built()};
+    summary_.wall_s = elapsed();
+    if (rank_.is_first()) {
+      STRATA_RETURN_IF_ERROR(formats::write_file_atomically(
+          (fs::path(config_.output_dir) / "summary.json").string(), to_json(summary_)));
+      observer_.text(end_table(summary_, start_table_, config_.output_dir));
+    }
+    return session_->detach();
+  }
+
+  Result<std::vector<RankSummary>> gather_rank_summaries() {
+    const device::MemoryStats memory = host_->memory_stats();
+    RankSummary mine;
+    mine.param_bytes = memory.used_of(STRATA_TAG_PARAMETERS);
+    mine.grad_bytes = memory.used_of(STRATA_TAG_GRADIENTS);
+    mine.optimizer_bytes = memory.used_of(STRATA_TAG_OPTIMIZER);
+    mine.gathered_peak_bytes = memory.device.peak[STRATA_TAG_GATHERED];
+    mine.peak_bytes = memory.peak_total;
+    mine.sent_bytes_per_step = sent_bytes_per_step_;
+    return gather_summaries(*session_, rank_.world, mine);
+  }
+
+  const config::TrainConfig& config_;
+  const Rank& rank_;
+  RunObserver& observer_;
+  Workload workload_;
+  std::optional<plugin::ResolvedStrategy> strategy_;
+  std::optional<checkpoint::Reader> resume_;
+  std::unique_ptr<device::Host> host_;
+  std::unique_ptr<ActivationMemory> activations_;
+  std::unique_ptr<optim::AdamW> optimizer_;
+  std::unique_ptr<strategy::Session> session_;
+  std::optional<MetricsFile> metrics_;
+  int64_t first_step_ = 1;
+  uint64_t sent_bytes_per_step_ = 0;
+  StartTable start_table_;
+  Summary summary_;
+};
+
+}  // namespace
+
+RunOutcome run_training(const config::TrainConfig& config, const Rank& rank,
+                        RunObserver& observer) {
+  return Run(config, rank, observer)();
+}
+
+}  // namespace strata::train

@@ -1,0 +1,220 @@
+#include "strata/train/saving.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "strata/formats/hash.h"
+
+namespace strata::train {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+std::vector<model::FlatLayout> layouts_of(const strategy::Session& session) {
+  std::vector<model::FlatLayout> layouts;
+  for (const model::UnitStorage* unit : session.units()) layouts.push_back(unit->layout());
+  return layouts;
+}
+
+// The slices that this rank writes: of copies that several ranks hold, the first rank's.
+std::vector<checkpoint::OwnedSlice> owned_slices(const strategy::Session& session,
+                                                 const optim::AdamW& optimizer) {
+  std::vector<checkpoint::OwnedSlice> slices;
+  const std::vector<model::Partition>& partitions = session.partitions();
+  for (size_t i = 0; i < partitions.size(); ++i) {
+    const model::Partition& partition = partitions[i];
+    if (partition.replica != 0 || partition.numel == 0) continue;
+    const std::string& unit = session.spec().units[static_cast<size_t>(partition.unit)].name;
+    slices.push_back({unit, partition.offset, partition.numel, "master", partition.master});
+    for (const optim::AdamW::StateTensor& state : optimizer.state(i)) {
+      slices.push_back({unit, partition.offset, partition.numel, state.name, state.data});
+    }
+  }
+  return slices;
+}
+
+Status make_part_folder(const SavePoint& point) {
+  checkpoint::discard(point.output_dir, point.step);  // of a run that was killed while saving
+  std::error_code error;
+  const std::string folder = checkpoint::part_folder_of(point.output_dir, point.step);
+  fs::create_directories(folder, error);
+  if (!error) return {};
+  return io_error(fmt::format("checkpoint: cannot make '{}': {}", folder, error.message()));
+}
+
+Status write_companions(const std::string& folder, const Workload& workload) {
+  STRATA_RETURN_IF_ERROR(workload.model->save_config(folder));
+  return workload.tokenizer->save(folder);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<optim::AdamW>> make_optimizer(const config::OptimizerConfig& config,
+                                                     const strategy::Session& session,
+                                                     device::Host& host) {
+  optim::AdamWOptions options;
+  options.beta1 = config.adam_beta1;
+  options.beta2 = config.adam_beta2;
+  options.epsilon = config.adam_epsilon;
+  options.weight_decay = config.weight_decay;
+  const auto allocate = [&host](int64_t numel) -> Result<float*> {
+    device::MemoryRequest request;
+    request.tag = STRATA_TAG_OPTIMIZER;
+    request.flags = STRATA_MEMORY_ZEROED;
+    request.bytes = static_cast<uint64_t>(numel) * sizeof(float);
+    request.label = "AdamW moments";
+    STRATA_ASSIGN_OR_RETURN(void* memory, host.allocate(request));
+    return static_cast<float*>(memory);
+  };
+  return optim::AdamW::create(options, session.spec(), layouts_of(session), session.partitions(),
+                              allocate);
+}
+
+optim::Schedule make_schedule(const config::OptimizerConfig& config, int64_t total_steps) {
+  optim::Schedule schedule;
+  schedule.kind = config.lr_scheduler_type;
+  schedule.learning_rate = config.learning_rate;
+  schedule.warmup_steps = config.warmup_steps;
+  schedule.total_steps = total_steps;
+  return schedule;
+}
+
+void seed_step(uint64_t seed, int rank, int64_t step) {
+  const std::string text = fmt::format("{} {} {}", seed, rank, step);
+  formats::Hash64 hash;
+  hash.update(text);
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  generator.set_current_seed(hash.value());
+}
+
+Status initialize_weights(strategy::Session& session, zoo::Model& model, const std::string& weights,
+                          uint64_t seed) {
+  if (weights.empty()) {
+    return session.write_units([&](int unit, std::span<const at::Tensor> parameters) {
+      for (size_t i = 0; i < parameters.size(); ++i) {
+        model.initialize(unit, static_cast<int>(i), parameters[i], seed);
+      }
+      return Status();
+    });
+  }
+  STRATA_ASSIGN_OR_RETURN(const zoo::WeightFiles files, zoo::WeightFiles::open(weights, model));
+  return session.write_units([&](int unit, std::span<const at::Tensor> parameters) {
+    return files.read_unit(unit, parameters);
+  });
+}
+
+Status save_checkpoint(const SavePoint& point, const Rank& rank, double timeout_s,
+                       strategy::Session& session, const optim::AdamW& optimizer,
+                       const Workload& workload) {
+  const std::string what = fmt::format("save {} ", point.step);
+  const Status made = rank.is_first() ? make_part_folder(point) : Status();
+  STRATA_RETURN_IF_ERROR(agree(rank, what + "folder", made, timeout_s));
+  const std::string folder = checkpoint::part_folder_of(point.output_dir, point.step);
+  Status written =
+      checkpoint::write_rank_file(folder, rank.world.rank, owned_slices(session, optimizer));
+  if (written.ok() && rank.is_first()) written = write_companions(folder, workload);
+  written = agree(rank, what + "files", written, timeout_s);
+  Status committed = written;
+  if (rank.is_first() && written.ok()) {
+    const Json state = {{"sampler", workload.sampler->state()},
+                        {"optimizer", {{"name", "adamw"}, {"step", optimizer.step_count()}}},
+                        {"strategy", point.strategy}};
+    committed = checkpoint::commit(point.output_dir, point.step, rank.world.size, session.spec(),
+                                   layouts_of(session), state, point.keep);
+  }
+  if (rank.is_first() && !committed.ok()) checkpoint::discard(point.output_dir, point.step);
+  return agree(rank, what + "commit", committed, timeout_s);
+}
+
+Result<ResumePoint> restore(const checkpoint::Reader& reader, strategy::Session& session,
+                            optim::AdamW& optimizer, data::DistributedSampler& sampler) {
+  STRATA_RETURN_IF_ERROR(load_weights(reader, session));
+  const std::vector<model::Partition>& partitions = session.partitions();
+  for (size_t i = 0; i < partitions.size(); ++i) {
+    const model::Partition& partition = partitions[i];
+    const std::string& unit = session.spec().units[static_cast<size_t>(partition.unit)].name;
+    for (const optim::AdamW::StateTensor& state : optimizer.state(i)) {
+      STRATA_RETURN_IF_ERROR(
+          reader.read(unit, state.name, partition.offset, partition.numel, state.data));
+    }
+  }
+  const std::string where = reader.folder() + "/manifest.json: state";
+  const Json& state = reader.state();
+  if (!state.contains("sampler") || !state.contains("optimizer")) {
+    return invalid_argument(where + " has no sampler or no optimizer");
+  }
+  STRATA_ASSIGN_OR_RETURN(const int64_t updates,
+                          formats::get_int(state["optimizer"], "step", where));
+  optimizer.set_step_count(updates);
+  STRATA_RETURN_IF_ERROR(sampler.restore(state["sampler"]));
+  return ResumePoint{reader.step()};
+}
+
+Status load_weights(const checkpoint::Reader& reader, strategy::Session& session) {
+  STRATA_RETURN_IF_ERROR(reader.check_model(session.spec(), layouts_of(session)));
+  const std::vector<model::UnitStorage*> units = session.units();
+  return session.write_units([&](int unit, std::span<const at::Tensor> parameters) {
+    const model::UnitStorage& storage = *units[static_cast<size_t>(unit)];
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      STRATA_RETURN_IF_ERROR(reader.read(storage.spec().name, "master", storage.layout().offsets[i],
+                                         parameters[i].numel(),
+                                         parameters[i].mutable_data_ptr<float>()));
+    }
+    return Status();
+  });
+}
+
+Result<std::string> weight_hash(strategy::Session& session) {
+  std::map<std::string, std::pair<int, size_t>> by_name;  // name -> unit, index
+  const std::vector<model::UnitSpec>& units = session.spec().units;
+  for (size_t u = 0; u < units.size(); ++u) {
+    for (size_t i = 0; i < units[u].parameters.size(); ++i) {
+      by_name[units[u].parameters[i].name] = {static_cast<int>(u), i};
+    }
+  }
+  formats::Hash64 hash;
+  // One unit is open at a time: it is opened once for each run of neighbours in name order.
+  for (auto at = by_name.begin(); at != by_name.end();) {
+    const int unit = at->second.first;
+    std::vector<size_t> indices;
+    for (; at != by_name.end() && at->second.first == unit; ++at) {
+      indices.push_back(at->second.second);
+    }
+    const auto add = [&](int, std::span<const at::Tensor> parameters) {
+      for (const size_t i : indices) {
+        const std::span<const float> values(parameters[i].const_data_ptr<float>(),
+                                            static_cast<size_t>(parameters[i].numel()));
+        hash.update(std::as_bytes(values));
+      }
+      return Status();
+    };
+    STRATA_RETURN_IF_ERROR(session.read_unit(unit, add));
+  }
+  return hash.hex();
+}
+
+Result<std::vector<RankSummary>> gather_summaries(strategy::Session& session, const World& world,
+                                                  const RankSummary& mine) {
+  constexpr size_t kFields = 6;
+  std::vector<int64_t> all(kFields * static_cast<size_t>(world.size), 0);
+  const uint64_t fields[kFields] = {mine.param_bytes,     mine.grad_bytes,
+                                    mine.optimizer_bytes, mine.gathered_peak_bytes,
+                                    mine.peak_bytes,      mine.sent_bytes_per_step};
+  std::copy(fields, fields + kFields, all.begin() + static_cast<int64_t>(kFields) * world.rank);
+  STRATA_RETURN_IF_ERROR(session.all_reduce(std::span<int64_t>(all)));
+  std::vector<RankSummary> out;
+  for (size_t r = 0; r < all.size(); r += kFields) {
+    const auto at = [&](size_t field) { return static_cast<uint64_t>(all[r + field]); };
+    out.push_back({at(0), at(1), at(2), at(3), at(4), at(5)});
+  }
+  return out;
+}
+
+}  // namespace strata::train

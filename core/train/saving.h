@@ -1,0 +1,73 @@
+// Weights and state between a run and its files: initialising, loading, checkpoints, the weight
+// hash.
+#ifndef STRATA_TRAIN_SAVING_H_
+#define STRATA_TRAIN_SAVING_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "strata/base/status.h"
+#include "strata/checkpoint/checkpoint.h"
+#include "strata/config/config.h"
+#include "strata/optim/adamw.h"
+#include "strata/optim/schedule.h"
+#include "strata/strategy/session.h"
+#include "strata/train/metrics.h"
+#include "strata/train/rank.h"
+#include "strata/train/workload.h"
+
+namespace strata::train {
+
+// AdamW over the session's partitions, its moments in the host's memory.
+Result<std::unique_ptr<optim::AdamW>> make_optimizer(const config::OptimizerConfig& config,
+                                                     const strategy::Session& session,
+                                                     device::Host& host);
+optim::Schedule make_schedule(const config::OptimizerConfig& config, int64_t total_steps);
+
+// Random numbers of a step (dropout) depend on (seed, rank, step) alone, so that a resumed run
+// draws the same.
+void seed_step(uint64_t seed, int rank, int64_t step);
+
+// Fills all units from a Hugging Face folder, or randomly from `seed` if `weights` is "".
+// [collective]
+Status initialize_weights(strategy::Session& session, zoo::Model& model, const std::string& weights,
+                          uint64_t seed);
+
+struct SavePoint {
+  std::string output_dir;
+  int64_t step = 0;
+  std::string strategy;  // for the record
+  int keep = 0;          // newest checkpoints to keep; 0: all
+};
+
+// All ranks write, rank 0 commits. On error nothing is left and earlier checkpoints are unharmed.
+// [collective]
+Status save_checkpoint(const SavePoint& point, const Rank& rank, double timeout_s,
+                       strategy::Session& session, const optim::AdamW& optimizer,
+                       const Workload& workload);
+
+struct ResumePoint {
+  int64_t step = 0;  // done
+};
+
+// Masters, moments and the sampler's position from a checkpoint of any strategy and world size.
+// [collective]
+Result<ResumePoint> restore(const checkpoint::Reader& reader, strategy::Session& session,
+                            optim::AdamW& optimizer, data::DistributedSampler& sampler);
+
+// Masters alone, for generation and export. [collective]
+Status load_weights(const checkpoint::Reader& reader, strategy::Session& session);
+
+// XXH3-64 of the bytes of all fp32 parameters in name order, 16 hex digits; the same on every rank.
+// [collective]
+Result<std::string> weight_hash(strategy::Session& session);
+
+// Every rank's summary, by rank. [collective]
+Result<std::vector<RankSummary>> gather_summaries(strategy::Session& session, const World& world,
+                                                  const RankSummary& mine);
+
+}  // namespace strata::train
+
+#endif  // STRATA_TRAIN_SAVING_H_
