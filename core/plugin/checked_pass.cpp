@@ -49,7 +49,10 @@ strata_status_t CheckedInstance::before_forward(const strata_unit_context_t* con
       !is_recomputed) {
     at.host_broke(fmt::format("has phase {}", context->phase), "FORWARD, RECOMPUTE or INFERENCE");
   }
-  if (is_recomputed != (state_ == State::kInBackward)) {
+  // The first recomputation of a backward comes before any before_backward.
+  const bool is_in_place = is_recomputed ? unit.was_in_forward && state_ != State::kBetweenSteps
+                                         : state_ != State::kInBackward;
+  if (!is_in_place) {
     at.host_broke(fmt::format("has phase {} in state {}", context->phase, state_name(state_)),
                   "RECOMPUTE inside backward, FORWARD and INFERENCE outside");
   }
