@@ -113,7 +113,13 @@ at::Tensor GradientSink::view(int64_t first, at::IntArrayRef sizes) const {
 
 void GradientSink::write_zeros(int64_t first, int64_t last) const {
   if (first == last) return;
-  view(first, {last - first}).zero_();
+  if (unit_.device().is_cpu()) {
+    const size_t size = c10::elementSize(target_.dtype);
+    std::memset(static_cast<char*>(target_.data) + static_cast<size_t>(first) * size, 0,
+                static_cast<size_t>(last - first) * size);
+  } else {
+    view(first, {last - first}).zero_();
+  }
 }
 
 }  // namespace strata::hooks

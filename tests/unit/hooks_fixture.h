@@ -4,15 +4,15 @@
 #define TESTS_UNIT_HOOKS_FIXTURE_H_
 
 #include <ATen/ATen.h>
+#include <c10/core/AutogradState.h>
+#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
-#include <cmath>
-#include <cstring>
 #include <functional>
 #include <limits>
-#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "strata/base/status.h"
@@ -249,8 +249,9 @@ class Bench {
 
 // A chain of units with one weight each: y = tanh(x * w). Weights are 0.5.
 struct Chain {
-  explicit Chain(std::vector<bool> is_trainable, std::vector<int> order = {})
-      : order(std::move(order)), events(specs(is_trainable)) {
+  explicit Chain(std::vector<bool> is_trainable, std::vector<int> order = {},
+                 at::ScalarType dtype = at::kFloat)
+      : order(std::move(order)), events(specs(is_trainable), dtype) {
     if (this->order.empty()) {
       for (size_t u = 0; u < is_trainable.size(); ++u) this->order.push_back(static_cast<int>(u));
     }

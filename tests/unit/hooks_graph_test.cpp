@@ -292,6 +292,40 @@ TEST(UnitGraph, LeavesNoHooksBehind) {
   EXPECT_TRUE(chain.events.units[0]->parameter(0).grad().defined());
 }
 
+TEST(UnitGraph, WritesGradientsOfSixteenBitUnitsInFullPrecision) {
+  Chain chain({true, true}, {0, 1}, at::kBFloat16);
+  chain.events.set_gradient_dtype(at::kFloat);
+  chain.graph->backward(chain.forward(at::ones({3}, at::kBFloat16)));
+  const auto weight = [] { return at::full({3}, 0.5f, at::kBFloat16).requires_grad_(); };
+  const at::Tensor w0 = weight(), w1 = weight();
+  at::tanh(at::tanh(at::ones({3}, at::kBFloat16) * w0) * w1).sum().backward();
+  EXPECT_TRUE(at::equal(chain.events.gradient_of(0, 0), w0.grad().to(at::kFloat)));
+  EXPECT_TRUE(at::equal(chain.events.gradient_of(1, 0), w1.grad().to(at::kFloat)));
+}
+
+TEST(UnitGraph, TrainsOnSeveralThreadsAtOnce) {
+  Chain alone({true, true, true});
+  alone.train_once();
+  std::vector<std::unique_ptr<Chain>> chains;
+  for (int i = 0; i < 3; ++i) {
+    chains.push_back(std::make_unique<Chain>(std::vector<bool>{true, true, true}));
+    chains.back()->graph->set_recompute(UnitGraph::every(i));
+  }
+  std::vector<std::thread> threads;
+  for (auto& chain : chains) {
+    threads.emplace_back([&chain] {
+      for (int i = 0; i < 20; ++i) chain->train_once();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& chain : chains) {
+    for (size_t u = 0; u < 3; ++u) {
+      EXPECT_TRUE(at::equal(chain->events.gradient_of(static_cast<int>(u), 0),
+                            alone.events.gradient_of(static_cast<int>(u), 0)));
+    }
+  }
+}
+
 TEST(UnitGraph, TrainsManyPasses) {
   Bench bench({.blocks = 1});
   bench.plain_forward().backward();

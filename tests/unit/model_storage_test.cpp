@@ -1,15 +1,14 @@
 // Storage binding: parameters follow the pointer, saved views too; unbound memory throws.
-#include <ATen/ops/equal.h>
-#include <ATen/ops/from_blob.h>
-#include <ATen/ops/linear.h>
-#include <ATen/ops/ones.h>
-#include <ATen/ops/randn.h>
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "strata/model/libtorch_compat.h"
 #include "strata/model/unit_storage.h"
