@@ -18,17 +18,19 @@ typedef struct strata_collective_args {
   int32_t dtype;     // STRATA_DTYPE_*
   const void* send;  // may equal `receive` (in place) where shapes allow, as in NCCL
   void* receive;
-  uint64_t count;  // all_reduce, broadcast: elements; all_gather: sent by each; reduce_scatter:
-                   // received by each
-  int32_t op;      // STRATA_REDUCE_*; ignored by all_gather, broadcast, barrier
-  uint32_t root;   // broadcast only
+  // Elements. all_gather: sent by each rank; reduce_scatter: received by each rank.
+  uint64_t count;
+  int32_t op;     // STRATA_REDUCE_*; ignored by all_gather, broadcast, barrier
+  uint32_t root;  // broadcast only
   strata_stream_t stream;
 } strata_collective_args_t;
 #define STRATA_COLLECTIVE_ARGS_MIN_SIZE STRATA_MIN_SIZE(strata_collective_args_t, stream)
 
-// Each returns STRATA_OK, STRATA_E_INVALID_ARGUMENT, STRATA_E_TIMEOUT, STRATA_E_PEER_LOST or
-// STRATA_E_ABORTED. [step, control & between-steps] [collective] [does not block]; barrier
-// [blocks].
+// Returns   STRATA_OK
+//           STRATA_E_INVALID_ARGUMENT  dtype, op, root or a NULL buffer
+//           STRATA_E_STATE             several ranks and no model attached yet
+//           STRATA_E_TIMEOUT, STRATA_E_PEER_LOST, STRATA_E_ABORTED
+// [step, control & between-steps] [collective] [does not block]; barrier [blocks].
 typedef struct strata_collectives_1 {
   uint32_t struct_size;
   uint32_t reserved;

@@ -70,7 +70,7 @@ void CheckedInstance::require_alive(const Place& at) const {
   if (state_ == State::kBroken) at.host_broke("was called behind a failure", kLostRule);
 }
 
-void CheckedInstance::require(const Place& at, State state, const char* rule) const {
+void CheckedInstance::require(const Place& at, State state, const char* rule) {
   require_alive(at);
   if (state_ != state) {
     at.host_broke(fmt::format("was called in state {}, it belongs into {}", state_name(state_),
@@ -81,6 +81,7 @@ void CheckedInstance::require(const Place& at, State state, const char* rule) co
     at.host_broke(fmt::format("was called while unit '{}' is open", units_[open_unit_].name),
                   "close_unit comes first");
   }
+  is_quiet_ = false;
 }
 
 void CheckedInstance::mark_broken() {
@@ -334,14 +335,18 @@ strata_status_t CheckedInstance::all_reduce_small(const strata_small_reduction_t
 strata_status_t CheckedInstance::quiesce() {
   const Place at = place("quiesce");
   require(at, State::kBetweenSteps, kLifeRule);
-  return finish(at, table_->quiesce(inner));
+  const strata_status_t status = finish(at, table_->quiesce(inner));
+  is_quiet_ = status == STRATA_OK;
+  return status;
 }
 
 void CheckedInstance::abort(const char* reason) { table_->abort(inner, reason); }
 
 strata_status_t CheckedInstance::detach() {
   const Place at = place("detach");
+  const bool was_quiet = is_quiet_;
   require(at, State::kBetweenSteps, kLifeRule);
+  if (!was_quiet) at.host_broke("was called without quiesce", "quiesce comes first");
   const strata_status_t status = finish(at, table_->detach(inner));
   if (status != STRATA_OK) return status;
   units_.clear();

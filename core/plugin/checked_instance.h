@@ -81,7 +81,7 @@ class CheckedInstance {
   static const char* state_name(State state);
   Place place(const char* slot) const;
   Place place(const char* slot, const Unit& unit) const;
-  void require(const Place& at, State state, const char* rule) const;
+  void require(const Place& at, State state, const char* rule);
   void require_alive(const Place& at) const;
   void describe_units(const strata_model_t& model);
   Unit& unit_of(const char* slot, const strata_unit_context_t* context);
@@ -107,6 +107,7 @@ class CheckedInstance {
   State state_ = State::kCreated;
   bool is_inference_ = false;
   bool is_synced_ = false;      // the last end_backward had sync = 1
+  bool is_quiet_ = false;       // quiesce was the last call
   bool is_in_step_ = false;     // between before_step and after_step
   int64_t forward_place_ = -1;  // declared place of the unit begun last in this pass
   int64_t backward_place_ = -1;

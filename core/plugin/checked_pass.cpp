@@ -35,6 +35,7 @@ CheckedInstance::Unit& CheckedInstance::unit_of(const char* slot,
   if (state_ == State::kCreated) at.host_broke("was called before attach", "attach comes first");
   if (is_in_step_) at.host_broke("was called before after_step", "after_step comes first");
   check_context(at, *context, static_cast<uint32_t>(units_.size()));
+  is_quiet_ = false;
   return units_[context->unit];
 }
 

@@ -283,6 +283,14 @@ TEST_F(CheckedLife, NamesAHostThatUsesWhatIsNotAttached) {
   EXPECT_TRUE(fake.calls.empty()) << "the plugin is not called";
 }
 
+TEST_F(CheckedLife, NamesAHostThatDetachesWhileWorkMayRun) {
+  attached();
+  expect_host_fault(table->detach(self), "was called without quiesce");
+  ASSERT_EQ(table->quiesce(self), STRATA_OK);
+  forward(STRATA_PHASE_INFERENCE);
+  expect_host_fault(table->detach(self), "was called without quiesce");
+}
+
 TEST_F(CheckedLife, NamesAHostThatAttachesTwice) {
   attached();
   expect_host_fault(attach(), "was called in state [between-steps]");

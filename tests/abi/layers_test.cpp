@@ -192,9 +192,9 @@ TEST(Layers, AreCrossedByNoRelativeInclude) {
 
 TEST(Core, KnowsNoStrategyByName) {
   static const std::regex name(R"re("(ddp|zero|zero[123]|fsdp|hsdp|offload)")re");
-      for_each_line(kSource / "core", [](const Line& line) {
+  for_each_line(kSource / "core", [](const Line& line) {
     EXPECT_FALSE(std::regex_search(line.code, name)) << place(line);
-      });
+  });
 }
 
 TEST(Comments, AreTakenAwayAndQuotesStay) {
