@@ -1,0 +1,2 @@
+strata_test(zoo_gpt2_test KIND unit TORCH SOURCES ${CMAKE_CURRENT_LIST_DIR}/zoo_gpt2_test.cpp ROOMS zoo)
+strata_test(optim_test KIND unit TORCH SOURCES ${CMAKE_CURRENT_LIST_DIR}/optim_test.cpp ROOMS optim)
