@@ -215,6 +215,17 @@ TEST(UnitGraphErrors, PassOnWhatEventsThrowAndLeaveAUsableGraph) {
   }
 }
 
+TEST(UnitGraphErrors, LetNoGradientIntoMemoryOfAPassThatFailed) {
+  Chain chain({true, true}, {0, 1, 0});
+  chain.events.fails_at = "before_backward 1>-1";  // the tied unit 0 has its target then
+  EXPECT_EQ(status_of([&] { chain.train_once(); }).code(), Code::kPeerLost);
+  const at::Tensor before = chain.events.gradients[0].clone();
+  chain.events.units[0]->bind(chain.events.content[0].data_ptr());
+  const at::Tensor loss = chain.events.units[0]->parameter(0).sum();
+  EXPECT_EQ(status_of([&] { loss.backward(); }).code(), Code::kState);
+  EXPECT_TRUE(at::equal(chain.events.gradients[0], before));
+}
+
 TEST(UnitGraphErrors, PassOnWhatBodiesThrow) {
   Chain chain({true});
   for (const Phase phase : {Phase::kForward, Phase::kInference}) {

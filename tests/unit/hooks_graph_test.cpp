@@ -244,6 +244,30 @@ TEST(UnitGraph, CollectsGradientsOfALossOnSeveralOutputs) {
   EXPECT_TRUE(at::equal(plain[1], units[1]));
 }
 
+// As the blocks of a decoder use the output of the encoder.
+TEST(UnitGraph, CollectsGradientsOfAnOutputThatLaterBodiesCaptured) {
+  Chain chain({true, true, true, true}, {0, 1, 0, 2, 3});
+  chain.graph->begin(Phase::kForward);
+  at::Tensor x = chain.graph->enter(0, at::ones({3}), chain.body(0));
+  const at::Tensor encoded = chain.graph->enter(1, x, chain.body(1));
+  x = chain.graph->enter(0, at::full({3}, 2.0f), chain.body(0));
+  for (const int unit : {2, 3}) {
+    x = chain.graph->enter(unit, x, [&chain, encoded, unit](const at::Tensor& in) {
+      return chain.body(unit)(in * encoded);
+    });
+  }
+  chain.graph->backward(x.sum());
+
+  std::vector<at::Tensor> w;
+  for (int i = 0; i < 4; ++i) w.push_back(at::full({3}, 0.5f).requires_grad_());
+  const at::Tensor e = at::tanh(at::tanh(at::ones({3}) * w[0]) * w[1]);
+  const at::Tensor y = at::tanh(at::tanh(at::full({3}, 2.0f) * w[0]) * e * w[2]);
+  at::tanh(y * e * w[3]).sum().backward();
+  for (int u = 0; u < 4; ++u) {
+    EXPECT_TRUE(at::equal(chain.events.gradient_of(u, 0), w[static_cast<size_t>(u)].grad())) << u;
+  }
+}
+
 TEST(UnitGraph, FreesActivationsWhenBackwardReturns) {
   Chain chain({true, true});
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> activations;
