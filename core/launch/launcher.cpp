@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "strata/base/check.h"
 #include "strata/base/text.h"
@@ -136,8 +137,8 @@ class Launch {
   OutputSink err_{STDERR_FILENO};
   Phase phase_ = Phase::kRunning;
   std::optional<Clock::time_point> deadline_;
-  int first_failed_ = -1;  // index into ranks_
-  int stop_signal_ = 0;    // SIGINT and the like, sent to us
+  int first_failed_ = -1;       // index into ranks_
+  std::set<int> stop_signals_;  // SIGINT and the like, sent to us
 };
 
 std::vector<std::string> Launch::environment_of(int rank, int port,
@@ -245,11 +246,11 @@ void Launch::handle_signal(int signal) {
     case SIGCHLD: return;
     case SIGTSTP: return stop_with_ranks();
     case SIGINT:
-    case SIGTERM:
-      if (stop_signal_ != 0) return enter(Phase::kKilled);
+      if (stop_signals_.contains(SIGINT)) return enter(Phase::kKilled);
       [[fallthrough]];
+    case SIGTERM:
     case SIGHUP:
-    case SIGQUIT: stop_signal_ = signal; break;
+    case SIGQUIT: stop_signals_.insert(signal); break;
     default: break;
   }
   send_to_all(signal);
@@ -332,10 +333,7 @@ LaunchOutcome Launch::outcome() const {
     }
   }
   if (first_failed_ < 0 && phase_ == Phase::kRunning) return {};
-  if (first_failed_ < 0) {  // killed by a second signal before any failed
-    return {128 + stop_signal_,
-            fmt::format("strata: killed its ranks after a second {}", signal_name(stop_signal_))};
-  }
+  if (first_failed_ < 0) return {128 + SIGINT, "strata: killed its ranks after a second SIGINT"};
   const Rank& failed = ranks_[first_failed_];
   const Ending& ending = failed.process.ending();
   const Ending& first = ranks_[0].process.ending();
@@ -343,8 +341,8 @@ LaunchOutcome Launch::outcome() const {
   if (ending.signal == 0 && ending.exit_code == plan_.user_error_code && has_rank_0_told) {
     return {ending.code(), ""};
   }
-  if (stop_signal_ != 0 && ending.code() == 128 + stop_signal_) {
-    return {ending.code(), fmt::format("strata: stopped by {}", signal_name(stop_signal_))};
+  if (const int signal = ending.code() - 128; stop_signals_.contains(signal)) {
+    return {ending.code(), fmt::format("strata: stopped by {}", signal_name(signal))};
   }
   std::string message = fmt::format("strata: rank {} (pid {}) {}", failed.process.rank(),
                                     failed.process.pid(), ending.text());

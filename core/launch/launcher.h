@@ -49,7 +49,7 @@ struct LaunchOutcome {
 // Rank 0 has this process's stdin, stdout and stderr, terminal included; the others read nothing.
 // SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 go to every rank, once each, since ranks
 // are in process groups of their own (signals that this process ignores are left alone); a second
-// SIGINT or SIGTERM kills them. SIGTSTP stops ranks and launcher, SIGCONT lets them go on. If this
+// SIGINT kills them. SIGTSTP stops ranks and launcher, SIGCONT lets them go on. If this
 // process dies by whatever means, the kernel kills the ranks. Without OMP_NUM_THREADS, each rank
 // gets its share of the usable cores.
 //
