@@ -54,6 +54,9 @@ class Backend {
                        uint64_t count) = 0;
   virtual Status zero(strata_stream_t stream, void* dst, uint64_t bytes) = 0;
 
+  // Waits for the work of all streams and ends them; nothing is queued behind that. On error some
+  // of it goes on, and no memory of this host may be given back.
+  virtual Status close() = 0;
   // Nanoseconds for which callers stood still for streams; see Host::wait_seconds().
   virtual uint64_t stall_nanoseconds() const = 0;
   // The abort signal was just set: wakes whoever waits.

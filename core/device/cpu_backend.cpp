@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <system_error>
 #include <utility>
 #include <vector>
 
-#include "strata/base/log.h"
 #include "strata/device/cpu_kernels.h"
 
 namespace strata::device {
@@ -40,12 +40,18 @@ CpuBackend::CpuBackend(const HostConfig& config, std::unique_ptr<CclMemory> ccl,
   queues_[compute_->handle()] = compute_;
 }
 
-CpuBackend::~CpuBackend() {
-  for (const auto& [stream, queue] : queues_) {
-    if (Status closed = queue->close(CpuQueue::Clock::now() + timeout_); !closed.ok()) {
-      log::error("{}", closed.message());
-    }
+Status CpuBackend::close() {
+  Queues queues;
+  {
+    const std::lock_guard lock(mutex_);
+    queues = queues_;  // an abort still finds them
   }
+  Status first;
+  for (const auto& [stream, queue] : queues) {
+    Status closed = queue->close(CpuQueue::Clock::now() + timeout_);
+    if (first.ok()) first = std::move(closed);
+  }
+  return first;
 }
 
 Result<Backend::Block> CpuBackend::allocate(int32_t place, bool is_collective, uint64_t bytes,
@@ -97,8 +103,14 @@ Result<CpuBackend::Record> CpuBackend::find_record(strata_event_t event) const {
 }
 
 Result<strata_stream_t> CpuBackend::create_stream(const std::string& name) {
-  auto queue = CpuQueue::create(
-      name, use_stream_threads_ ? CpuQueue::Mode::kThread : CpuQueue::Mode::kInline, shared_);
+  std::shared_ptr<CpuQueue> queue;
+  try {
+    queue = CpuQueue::create(
+        name, use_stream_threads_ ? CpuQueue::Mode::kThread : CpuQueue::Mode::kInline, shared_);
+  } catch (const std::system_error& error) {
+    return out_of_memory(
+        fmt::format("device: no thread for stream '{}': {}. HINT: ulimit -u", name, error.what()));
+  }
   const std::lock_guard lock(mutex_);
   queues_[queue->handle()] = queue;
   return queue->handle();

@@ -18,7 +18,6 @@ class CpuBackend final : public Backend {
   // `ccl` may be null in a world of one rank.
   CpuBackend(const HostConfig& config, std::unique_ptr<CclMemory> ccl,
              std::shared_ptr<AbortSignal> abort, std::shared_ptr<Trace> trace);
-  ~CpuBackend() override;
 
   Result<Block> allocate(int32_t place, bool is_collective, uint64_t bytes,
                          uint64_t alignment) override;
@@ -45,6 +44,7 @@ class CpuBackend final : public Backend {
                uint64_t count) override;
   Status zero(strata_stream_t stream, void* dst, uint64_t bytes) override;
 
+  Status close() override;
   uint64_t stall_nanoseconds() const override {
     return shared_->stall_nanoseconds.load(std::memory_order_relaxed);
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "strata/base/log.h"
@@ -66,9 +67,14 @@ Status check_dtypes(const char* kernel, int32_t dst, int32_t src) {
 
 Result<std::unique_ptr<Host>> Host::create(HostConfig config) {
   STRATA_RETURN_IF_ERROR(check_config(config));
-  std::unique_ptr<Host> host(new Host(std::move(config)));
-  STRATA_RETURN_IF_ERROR(host->open());
-  return host;
+  try {
+    std::unique_ptr<Host> host(new Host(std::move(config)));
+    STRATA_RETURN_IF_ERROR(host->open());
+    return host;
+  } catch (const std::system_error& error) {
+    return out_of_memory(
+        fmt::format("device: the host's threads do not start: {}. HINT: ulimit -u", error.what()));
+  }
 }
 
 Host::Host(HostConfig config)
@@ -96,7 +102,13 @@ Status Host::open() {
   return {};
 }
 
-Host::~Host() = default;
+Host::~Host() {
+  if (memory_ == nullptr) return;  // never opened
+  if (const Status closed = backend_->close(); !closed.ok()) {
+    log::error("{}", closed.message());
+    memory_->abandon();
+  }
+}
 
 Result<void*> Host::allocate(const MemoryRequest& request) { return memory_->allocate(request); }
 

@@ -213,6 +213,11 @@ Result<PlaceStats> Memory::place_stats(int32_t where) const {
   return place(where);
 }
 
+void Memory::abandon() {
+  const std::lock_guard lock(mutex_);
+  blocks_.clear();
+}
+
 void Memory::reset_peaks() {
   const std::lock_guard lock(mutex_);
   for (PlaceStats* stats : {&stats_.device, &stats_.pinned, &stats_.host}) {

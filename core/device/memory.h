@@ -30,6 +30,8 @@ class Memory {
   // The counters of one place; kInvalidArgument if there is no such place.
   Result<PlaceStats> place_stats(int32_t place) const;
   void reset_peaks();
+  // Gives nothing back at the end: somebody still uses it.
+  void abandon();
 
  private:
   struct Block {

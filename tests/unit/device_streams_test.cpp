@@ -216,6 +216,22 @@ TEST_F(DeviceStreams, DestroyingAStreamThatHangsEndsWithItsDeadline) {
   has_ended->pass();
 }
 
+TEST_F(DeviceStreams, TheEndOfAHostWaitsForWorkBeforeItGivesMemoryBack) {
+  start();
+  constexpr uint64_t kBytes = uint64_t{4} << 20;
+  const Result<void*> left_over =
+      host_->allocate({STRATA_PLACE_DEVICE, STRATA_TAG_OTHER, 0, kBytes, 0, "left over"});
+  ASSERT_TRUE(left_over.ok());
+  ASSERT_EQ(enqueue(side_, [this] { gate_.pass(); }), STRATA_OK);
+  bool is_done = false;
+  ASSERT_TRUE(host_->zero(side_, *left_over, kBytes).ok());
+  ASSERT_EQ(enqueue(side_, [&] { is_done = true; }), STRATA_OK);
+  gate_.await_arrival();
+  std::jthread opener([this] { gate_.open(); });
+  host_.reset();
+  EXPECT_TRUE(is_done);
+}
+
 TEST_F(DeviceStreams, WithoutStreamThreadsWorkRunsWhereItIsQueued) {
   HostConfig config;
   config.use_stream_threads = false;

@@ -157,6 +157,12 @@ Status CudaBackend::drain(strata_stream_t stream, const std::string& what) {
   return status;
 }
 
+// Side streams are their owners'; what the compute stream still does with memory must be over.
+Status CudaBackend::close() {
+  if (abort_->is_set()) return {};  // work that hangs ends with the process
+  return drain(compute_stream(), "the end of the compute stream");
+}
+
 Result<strata_stream_t> CudaBackend::create_stream(const std::string& name) {
   void* stream = nullptr;
   STRATA_RETURN_IF_ERROR(

@@ -44,6 +44,7 @@ class CudaBackend final : public Backend {
                uint64_t count) override;
   Status zero(strata_stream_t stream, void* dst, uint64_t bytes) override;
 
+  Status close() override;
   uint64_t stall_nanoseconds() const override {
     return stall_nanoseconds_.load(std::memory_order_relaxed);
   }
