@@ -11,7 +11,7 @@ namespace strata::plugin {
 namespace {
 
 constexpr const char* kHostId = "strata";
-constexpr const char* kHostVersion = "0.1.0";
+constexpr const char* kHostVersion = STRATA_VERSION;
 constexpr size_t kErrorSize = 2048;
 constexpr size_t kCanarySize = 64;
 constexpr unsigned char kCanary = 0xA5;

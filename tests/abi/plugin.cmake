@@ -37,6 +37,7 @@ strata_plugin(test_sdk SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/abi/plugins/sdk_plugi
 strata_test(plugin_test KIND abi ROOMS plugin LIBRARIES Boost::boost DEPENDS ${strata_abi_plugins}
     strata_plugin_test_sdk SOURCES
   abi/library_test.cpp
+  abi/plain_c_test.cpp
   abi/registry_test.cpp
   abi/request_test.cpp
   abi/sdk_plugin_test.cpp
