@@ -85,7 +85,6 @@ TEST_F(DeviceStreams, TheComputeStreamWaitsForASideStream) {
   EXPECT_EQ(streams_table().wait(host_->abi(), host_->compute_stream(), event_), STRATA_OK);
   EXPECT_EQ(value, 42);
   EXPECT_TRUE(*host_->query(event_));
-  EXPECT_GT(host_->wait_seconds(), 0);
 }
 
 TEST_F(DeviceStreams, AWaitIsForTheRecordThatWasLatestWhenItWasQueued) {
@@ -116,7 +115,7 @@ TEST_F(DeviceStreams, ADeadlineNamesTheWaitAndWhereTheStreamStands) {
       STRATA_E_TIMEOUT);
   const SinkText error = take_error();
   EXPECT_EQ(error.status, STRATA_E_TIMEOUT);
-  EXPECT_THAT(error.text, HasSubstr("waited 30 ms for the reduction of unit 'block.3'"));
+  EXPECT_THAT(error.text, HasSubstr(" ms for the reduction of unit 'block.3': stream 'side'"));
   EXPECT_THAT(error.text, HasSubstr("stream 'side' has done 0 of 1"));
   EXPECT_THAT(error.text, HasSubstr("HINT:"));
   gate_.open();
@@ -131,6 +130,7 @@ TEST_F(DeviceStreams, TheHostsDeadlineHoldsForTheComputeStream) {
   const Status status = host_->wait(host_->compute_stream(), event_);
   EXPECT_EQ(status.code(), Code::kTimeout);
   EXPECT_THAT(status.message(), HasSubstr("an event of stream 'side'"));
+  EXPECT_GE(host_->wait_seconds(), 0.03);  // that is how long compute stood still
 }
 
 TEST_F(DeviceStreams, AFailedWaitInsideAStreamReachesWhoeverWaitsForThatStream) {
