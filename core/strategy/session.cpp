@@ -222,7 +222,10 @@ Status Session::detach() {
   return strategy_.detach();
 }
 
-void Session::abort(const std::string& reason) { strategy_.abort(reason.c_str()); }
+void Session::abort(const std::string& reason) {
+  strategy_.abort(reason.c_str());
+  host_.abort(reason);
+}
 
 void Session::set_recompute(std::function<bool(int unit)> is_recomputed) {
   graph_->set_recompute(std::move(is_recomputed));

@@ -1,0 +1,194 @@
+#include "replicated.h"
+
+#include "strata/sdk/buckets.h"
+#include "strata/sdk/slices.h"
+
+namespace strata::ddp {
+
+using sdk::Buffer;
+using sdk::Event;
+using sdk::Span;
+
+Replicated::Replicated(const strata_create_args_t& args, const ReplicatedOptions& options)
+    : host_(args.host), rank_(args.world->rank), world_(args.world->size), options_(options) {}
+
+// ---- attach ----
+
+strata_layout_t Replicated::layout(const strata_unit_t&) { return sdk::sliced_layout(world_); }
+
+void Replicated::attach(const strata_model_t& model) {
+  model_ = sdk::ModelTable(model, sdk::kAlignment * world_);
+  group_.emplace(host_, "ddp", rank_, world_, options_.overlap_comm);
+  group_->agree(model_.text());
+  units_.resize(model_.count());
+  for (uint32_t u = 0; u < model_.count(); ++u) {
+    units_[u].parameters =
+        Buffer(host_, STRATA_PLACE_DEVICE, STRATA_TAG_PARAMETERS, model_.unit(u).bytes(),
+               STRATA_MEMORY_ZEROED, model_.unit(u).name.c_str());
+  }
+  make_buckets();
+  make_partitions();
+}
+
+void Replicated::make_buckets() {
+  std::vector<uint32_t> order;
+  std::vector<uint64_t> bytes;
+  for (const uint32_t u : model_.backward_order()) {
+    if (!model_.unit(u).is_trainable) continue;
+    order.push_back(u);
+    bytes.push_back(model_.unit(u).bytes());
+  }
+  const std::vector<uint32_t> assigned =
+      sdk::assign_buckets(bytes, options_.first_bucket_bytes, options_.bucket_bytes);
+  buckets_.clear();
+  buckets_.resize(assigned.empty() ? 0 : assigned.back() + 1);
+  for (size_t i = 0; i < order.size(); ++i) {
+    Bucket& bucket = buckets_[assigned[i]];
+    units_[order[i]].bucket = assigned[i];
+    units_[order[i]].gradient_offset = bucket.numel * sizeof(float);
+    bucket.numel += model_.unit(order[i]).numel;
+    ++bucket.units;
+  }
+  const uint32_t flags = STRATA_MEMORY_ZEROED | (world_ > 1 ? STRATA_MEMORY_COLLECTIVE : 0U);
+  for (Bucket& bucket : buckets_) {
+    bucket.gradients = Buffer(host_, STRATA_PLACE_DEVICE, STRATA_TAG_GRADIENTS,
+                              bucket.numel * sizeof(float), flags, "gradient bucket");
+    bucket.computed = Event(host_);
+    bucket.reduced = Event(host_);
+  }
+}
+
+void Replicated::make_partitions() {
+  partitions_.clear();
+  for (uint32_t u = 0; u < model_.count(); ++u) {
+    const sdk::UnitInfo& info = model_.unit(u);
+    strata_partition_t partition{};
+    partition.unit = u;
+    partition.numel = info.numel;
+    partition.master = units_[u].parameters.data();
+    partition.gradient_dtype = STRATA_DTYPE_F32;
+    partition.place = STRATA_PLACE_DEVICE;
+    partition.master_is_parameter = 1;
+    partition.replicas = world_;
+    partition.replica = rank_;
+    if (info.is_trainable) {
+      partition.trainable = 1;
+      partition.gradient = gradient(u);
+      if (world_ > 1) partition.gradient_ready = buckets_[units_[u].bucket].reduced.get();
+    }
+    partitions_.push_back(partition);
+  }
+}
+
+float* Replicated::gradient(uint32_t unit) const {
+  const Unit& of = units_[unit];
+  return reinterpret_cast<float*>(buckets_[of.bucket].gradients.chars() + of.gradient_offset);
+}
+
+strata_unit_view_t Replicated::view(uint32_t unit) const {
+  strata_unit_view_t view{};
+  view.dtype = STRATA_DTYPE_F32;
+  view.data = units_[unit].parameters.data();
+  return view;
+}
+
+// Every rank writes the same bytes, so nothing needs to be sent.
+strata_unit_view_t Replicated::open_unit(uint32_t unit, int32_t) { return view(unit); }
+void Replicated::close_unit(uint32_t) {}
+
+// ---- one micro-batch ----
+
+strata_unit_view_t Replicated::before_forward(const strata_unit_context_t& context) {
+  return view(context.unit);
+}
+
+int32_t Replicated::after_forward(const strata_unit_context_t&) { return STRATA_UNIT_KEPT; }
+
+strata_unit_view_t Replicated::before_backward(const strata_unit_context_t& context) {
+  return view(context.unit);
+}
+
+strata_gradient_target_t Replicated::gradient_target(const strata_unit_context_t& context) {
+  strata_gradient_target_t target{};
+  target.dtype = STRATA_DTYPE_F32;
+  target.data = gradient(context.unit);
+  target.mode = units_[context.unit].has_gradient ? STRATA_GRADIENT_ADD : STRATA_GRADIENT_WRITE;
+  return target;
+}
+
+int32_t Replicated::after_backward(const strata_unit_context_t& context) {
+  Unit& unit = units_[context.unit];
+  if (unit.bucket == STRATA_NONE) return STRATA_UNIT_KEPT;
+  unit.has_gradient = true;
+  Bucket& bucket = buckets_[unit.bucket];
+  // Units end in the order of their buckets, so every rank starts the same reductions in the same
+  // order.
+  const bool is_full = context.sync != 0 && ++bucket.units_done == bucket.units;
+  if (is_full && options_.overlap_comm) reduce(bucket);
+  return STRATA_UNIT_KEPT;
+}
+
+void Replicated::reduce(Bucket& bucket) {
+  if (group_->is_alone()) return;
+  const Span span(host_, "ddp/after_backward/all_reduce");
+  bucket.computed.record(sdk::services().streams->compute(host_));
+  bucket.computed.hold(group_->stream());
+  group_->communicator().all_reduce(bucket.gradients.data(), bucket.gradients.data(), bucket.numel,
+                                    STRATA_DTYPE_F32, STRATA_REDUCE_SUM, group_->stream());
+  bucket.reduced.record(group_->stream());
+}
+
+void Replicated::end_backward(bool sync) {
+  if (!sync) return;
+  const Span span(host_, "ddp/end_backward");
+  for (Bucket& bucket : buckets_) {
+    if (!options_.overlap_comm) reduce(bucket);
+    bucket.units_done = 0;
+  }
+  for (Unit& unit : units_) unit.has_gradient = false;
+  if (group_->is_alone() || buckets_.empty()) return;
+  buckets_.back().reduced.hold(sdk::services().streams->compute(host_));
+  group_->check();
+}
+
+void Replicated::all_reduce_small(const strata_small_reduction_t& reduction) {
+  group_->all_reduce_small(reduction);
+}
+
+// ---- the end ----
+
+void Replicated::quiesce() {
+  if (group_.has_value()) group_->synchronize("ddp/quiesce");
+}
+
+void Replicated::abort(const char*) noexcept {
+  if (group_.has_value()) group_->abort();
+}
+
+void Replicated::detach() {
+  partitions_.clear();
+  buckets_.clear();
+  units_.clear();
+  group_.reset();
+}
+
+sdk::Communicator* Replicated::communicator() {
+  return group_.has_value() ? group_->communicator_or_null() : nullptr;
+}
+
+strata_estimate_t Replicated::estimate(const strata_create_args_t& args,
+                                       const strata_model_t& model) {
+  const uint64_t world = args.world->size;
+  strata_estimate_t estimate{};
+  for (uint32_t u = 0; u < model.unit_count; ++u) {
+    const uint64_t numel = sdk::padded_numel(model.units[u], args.world->size);
+    estimate.param_bytes += numel * sizeof(float);
+    if (model.units[u].trainable == 0) continue;
+    estimate.grad_bytes += numel * sizeof(float);
+    estimate.partition_numel += numel;
+    estimate.sent_bytes_per_step += 2 * (world - 1) * (numel / world) * sizeof(float);
+  }
+  return estimate;
+}
+
+}  // namespace strata::ddp

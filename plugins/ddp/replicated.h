@@ -1,0 +1,98 @@
+// Whole parameters on every rank: `ddp` in any world, `single` in a world of one.
+//
+// Memory per rank, for P fp32 parameters under Adam on N ranks, in bytes:
+//   params 4P   grads 4P   optimizer 8P        (P padded to multiples of 64 x N elements a unit)
+// Sent per rank and step: 2 (N-1)/N x 4P, of trainable units.
+//
+// One step of ddp:
+//   gradient_target(unit)  the unit's place in its bucket: gradients are written where they are
+//   reduced after_backward(unit)   when the last unit of a bucket is done, all_reduce the bucket on
+//   the side stream, while earlier units
+//                          still compute
+//   end_backward()         the compute stream waits for the last bucket
+// Without sync the next micro-batch adds to what is there; only the last one reduces.
+#ifndef STRATA_PLUGINS_DDP_REPLICATED_H_
+#define STRATA_PLUGINS_DDP_REPLICATED_H_
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "strata/sdk/host.h"
+#include "strata/sdk/model_table.h"
+#include "strata/sdk/rank_group.h"
+#include "strata/sdk/strategy.h"
+
+namespace strata::ddp {
+
+struct ReplicatedOptions {
+  uint64_t first_bucket_bytes = 1 << 20;
+  uint64_t bucket_bytes = 25 << 20;
+  bool overlap_comm = true;  // reduce during backward; false: at its end
+};
+
+class Replicated final : public sdk::Strategy {
+ public:
+  Replicated(const strata_create_args_t& args, const ReplicatedOptions& options);
+
+  strata_layout_t layout(const strata_unit_t& unit) override;
+  void attach(const strata_model_t& model) override;
+  strata_unit_view_t open_unit(uint32_t unit, int32_t intent) override;
+  void close_unit(uint32_t unit) override;
+
+  strata_unit_view_t before_forward(const strata_unit_context_t& context) override;
+  int32_t after_forward(const strata_unit_context_t& context) override;
+  strata_unit_view_t before_backward(const strata_unit_context_t& context) override;
+  strata_gradient_target_t gradient_target(const strata_unit_context_t& context) override;
+  int32_t after_backward(const strata_unit_context_t& context) override;
+  void end_backward(bool sync) override;
+
+  const std::vector<strata_partition_t>& partitions() override { return partitions_; }
+  void before_step() override {}
+  void after_step(bool) override {}
+  void all_reduce_small(const strata_small_reduction_t& reduction) override;
+
+  void quiesce() override;
+  void abort(const char* reason) noexcept override;
+  void detach() override;
+  sdk::Communicator* communicator() override;
+
+  static strata_estimate_t estimate(const strata_create_args_t& args, const strata_model_t& model);
+
+ private:
+  struct Unit {
+    sdk::Buffer parameters;
+    uint32_t bucket = STRATA_NONE;  // STRATA_NONE: frozen
+    uint64_t gradient_offset = 0;   // bytes into the bucket
+    bool has_gradient = false;      // of an earlier micro-batch of this window
+  };
+  // Gradients that are reduced together.
+  struct Bucket {
+    sdk::Buffer gradients;
+    uint64_t numel = 0;
+    uint32_t units = 0;
+    uint32_t units_done = 0;  // in this backward
+    sdk::Event computed;      // its gradients are written
+    sdk::Event reduced;
+  };
+
+  void make_buckets();
+  void make_partitions();
+  void reduce(Bucket& bucket);
+  strata_unit_view_t view(uint32_t unit) const;
+  float* gradient(uint32_t unit) const;
+
+  strata_host_t* host_;
+  uint32_t rank_;
+  uint32_t world_;
+  ReplicatedOptions options_;
+  std::optional<sdk::RankGroup> group_;
+  sdk::ModelTable model_;
+  std::vector<Unit> units_;
+  std::vector<Bucket> buckets_;
+  std::vector<strata_partition_t> partitions_;
+};
+
+}  // namespace strata::ddp
+
+#endif  // STRATA_PLUGINS_DDP_REPLICATED_H_
