@@ -34,7 +34,12 @@ RankGroup::RankGroup(strata_host_t* host, const std::string& name, uint32_t rank
     side_stream_ = Stream(host, (name + " comm").c_str());
     stream_ = side_stream_.get();
   }
-  communicator_ = Communicator::create(host, name, rank, size);
+  // Every attach meets under a name of its own: ranks attach equally often.
+  int64_t attached = 0;
+  const std::string counter = name + "/attached/" + std::to_string(rank);
+  sdk::check(services().store->add(host, counter.c_str(), 1, &attached), "counting attaches");
+  name_ = name + "/" + std::to_string(attached);
+  communicator_ = Communicator::create(host, name_, rank, size);
   small_ = Buffer(host, STRATA_PLACE_DEVICE, STRATA_TAG_OTHER, kMostSmallValues * sizeof(double),
                   STRATA_MEMORY_COLLECTIVE, "small reductions");
   small_done_ = Event(host);

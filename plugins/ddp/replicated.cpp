@@ -109,6 +109,7 @@ strata_unit_view_t Replicated::before_backward(const strata_unit_context_t& cont
 }
 
 strata_gradient_target_t Replicated::gradient_target(const strata_unit_context_t& context) {
+  if (context.micro_batch == 0) units_[context.unit].has_gradient = false;  // a new window
   strata_gradient_target_t target{};
   target.dtype = STRATA_DTYPE_F32;
   target.data = gradient(context.unit);
