@@ -15,9 +15,9 @@ namespace strata::apps {
 namespace {
 
 std::string info_text(const plugin::PluginLibrary& library) {
-  std::string out = fmt::format("{} {} ({})\n  contract built {}, needs {}\n", library.id(),
-                                library.version(), library.path(), library.abi_built(),
-                                library.abi_required());
+  std::string out =
+      fmt::format("{} {} ({})\n  contract built {}, needs {}\n", library.id(), library.version(),
+                  library.path(), library.abi_built(), library.abi_required());
   for (const std::string& name : library.strategies()) {
     const auto capabilities = library.describe(name);
     const auto options = library.options(name);
@@ -58,8 +58,8 @@ int run(const config::PluginsListConfig& config) {
 }
 
 int run(const config::PluginsInfoConfig& config) {
-  const auto library = plugin::PluginLibrary::load(
-      std::filesystem::absolute(config.file).string(), train::host_offer());
+  const auto library = plugin::PluginLibrary::load(std::filesystem::absolute(config.file).string(),
+                                                   train::host_offer());
   if (!library.ok()) return exit_code_of(library.status(), false);
   std::fputs(info_text(**library).c_str(), stdout);
   return kExitDone;

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "strata/formats/hash.h"
+#include "strata/formats/json.h"
+#include "strata/zoo/weights.h"
 
 namespace strata::train {
 namespace {

@@ -9,13 +9,18 @@
 
 namespace strata::train {
 
-Stepper::Stepper(strategy::Session& session, zoo::Model& model, optim::AdamW& optimizer,
-                 double max_grad_norm)
-    : session_(session), model_(model), optimizer_(optimizer), max_grad_norm_(max_grad_norm) {}
+Stepper::Stepper(strategy::Session& session, device::Host& host, zoo::Model& model,
+                 optim::AdamW& optimizer, double max_grad_norm)
+    : session_(session),
+      host_(host),
+      model_(model),
+      optimizer_(optimizer),
+      max_grad_norm_(max_grad_norm) {}
 
 Result<StepResult> Stepper::step(std::span<const zoo::Batch> micro_batches, double learning_rate) {
   double loss_sum = 0;
   int64_t tokens = 0;
+  host_.take_sent_bytes();
   for (size_t i = 0; i < micro_batches.size(); ++i) {
     const auto forward = [&](hooks::UnitRunner& runner) {
       zoo::LossOutput out = model_.forward_loss(micro_batches[i], runner);
@@ -26,13 +31,16 @@ Result<StepResult> Stepper::step(std::span<const zoo::Batch> micro_batches, doub
     const bool is_last = i + 1 == micro_batches.size();
     STRATA_RETURN_IF_ERROR(session_.train_micro_batch(static_cast<int>(i), is_last, forward));
   }
-  STRATA_ASSIGN_OR_RETURN(const StepResult result, reduce(loss_sum, tokens));
+  const uint64_t sent_bytes = host_.take_sent_bytes();
+  STRATA_ASSIGN_OR_RETURN(StepResult result, reduce(loss_sum, tokens));
+  host_.take_sent_bytes();
   STRATA_RETURN_IF_ERROR(session_.before_step());
   const double clip =
       max_grad_norm_ > 0 ? optim::clip_factor(result.grad_norm, max_grad_norm_) : 1.0;
   const double factor = clip / static_cast<double>(result.tokens);
   STRATA_RETURN_IF_ERROR(optimizer_.step(learning_rate, factor));
   STRATA_RETURN_IF_ERROR(session_.after_step(true));
+  result.sent_bytes = sent_bytes + host_.take_sent_bytes();
   return result;
 }
 

@@ -29,8 +29,7 @@ Status load_or_train_tokenizer(const config::TrainConfig& config, Workload& work
     return {};
   }
   data::BpeTrainerOptions options;
-  options.vocab_size =
-      config.data.vocab_size > 0 ? config.data.vocab_size : workload.model->vocab_size();
+  options.vocab_size = config.data.vocab_size.value_or(workload.model->vocab_size());
   STRATA_ASSIGN_OR_RETURN(const std::vector<std::string> texts, data::read_texts(config.data.data));
   std::string all;
   for (const std::string& text : texts) all += text;
