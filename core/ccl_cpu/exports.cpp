@@ -19,7 +19,7 @@ namespace {
 
 using CommunicatorPointer = std::shared_ptr<Communicator>;
 
-thread_local std::string last_error;     // of this thread, for ncclGetLastError(NULL)
+thread_local Failure last_failure;       // what the last refused call of this thread said
 thread_local std::string returned_text;  // what ncclGetLastError(comm) returned
 thread_local uint64_t timeout_ms = 600'000;
 
@@ -75,7 +75,7 @@ Result result_of(int32_t code) {
 
 Result refuse(Failure failure) {
   const Result result = result_of(failure.code);
-  if (failure.happened()) last_error = std::move(failure.text);
+  if (failure.happened()) last_failure = std::move(failure);
   return result;
 }
 
@@ -287,7 +287,7 @@ STRATA_CCL_EXPORT const char* ncclGetLastError(Comm comm) {
   try {
     const CommunicatorPointer communicator = find_handle(comm);
     const Failure failure = communicator == nullptr ? Failure{} : communicator->failure();
-    returned_text = failure.happened() ? failure.text : last_error;
+    returned_text = failure.happened() ? failure.text : last_failure.text;
     return returned_text.c_str();
   } catch (const std::exception&) {
     return "out of memory";
@@ -379,11 +379,13 @@ STRATA_CCL_EXPORT uint64_t strataCclSentBytes(Comm comm) {
 }
 
 STRATA_CCL_EXPORT int32_t strataCclError(Comm comm, char* text, size_t text_bytes) {
-  const CommunicatorPointer communicator = find_handle(comm);
-  const Failure failure =
-      communicator != nullptr
-          ? communicator->failure()
-          : Failure{STRATA_E_STATE, "the communicator is not known, or was destroyed or aborted"};
+  Failure failure = last_failure;
+  if (comm != nullptr) {
+    const CommunicatorPointer communicator = find_handle(comm);
+    failure = communicator != nullptr
+                  ? communicator->failure()
+                  : Failure{STRATA_E_STATE, "the communicator was destroyed or aborted"};
+  }
   if (text != nullptr && text_bytes != 0) {
     const size_t bytes = std::min(text_bytes - 1, failure.text.size());
     std::memcpy(text, failure.text.data(), bytes);

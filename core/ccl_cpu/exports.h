@@ -34,7 +34,8 @@ STRATA_CCL_EXPORT strata::sdk::nccl::Result strataCclSetLink(uint64_t bytes_per_
 STRATA_CCL_EXPORT uint64_t strataCclSentBytes(strata::sdk::nccl::Comm comm);
 
 // STRATA_OK, or what went wrong first in this communicator as STRATA_E_*; `text` (may be NULL) gets
-// its message. STRATA_E_STATE for an unknown handle.
+// its message. STRATA_E_STATE for an unknown handle. With NULL for `comm`: why the latest call of
+// this thread that did not return ncclSuccess was refused.
 STRATA_CCL_EXPORT int32_t strataCclError(strata::sdk::nccl::Comm comm, char* text,
                                          size_t text_bytes);
 

@@ -110,13 +110,13 @@ struct Api {
 
   // What Strata's own CPU libraries have besides (see ccl_cpu/exports.h), else null: the deadline
   // of waits in communicators that this thread makes from now on, and what went wrong as one of
-  // STRATA_E_*.
+  // STRATA_E_*, in a communicator or (null) in this thread's latest refused call.
   Result (*strata_ccl_set_timeout)(uint64_t milliseconds);
   int32_t (*strata_ccl_error)(Comm comm, char* text, size_t text_bytes);
 
   // Opens `library`, an absolute path, once per process; it is never closed. Thread-safe. Throws
   // Error: STRATA_E_NOT_FOUND if it cannot be opened, STRATA_E_UNSUPPORTED if it lacks a function
-  // or is older than 2.18 (non-blocking communicators with split).
+  // or is older than 2.19 (ncclMemAlloc, ncclCommRegister).
   static const Api& open(const std::string& library);
 };
 
