@@ -1,2 +1,3 @@
 strata_test(zoo_gpt2_test KIND unit TORCH SOURCES ${CMAKE_CURRENT_LIST_DIR}/zoo_gpt2_test.cpp ROOMS zoo)
 strata_test(optim_test KIND unit TORCH SOURCES ${CMAKE_CURRENT_LIST_DIR}/optim_test.cpp ROOMS optim)
+strata_test(zoo_generate_test KIND unit TORCH SOURCES ${CMAKE_CURRENT_LIST_DIR}/zoo_generate_test.cpp ROOMS zoo)
