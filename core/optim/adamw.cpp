@@ -42,8 +42,9 @@ Result<std::unique_ptr<AdamW>> AdamW::create(const AdamWOptions& options,
     }
     std::vector<StateTensor>& state = adamw->states_.back();
     for (const char* name : {"exp_avg", "exp_avg_sq"}) {
-      STRATA_ASSIGN_OR_RETURN(float* data, allocate(partition.numel));
-      state.push_back({name, data});
+      STRATA_ASSIGN_OR_RETURN(Memory memory, allocate(partition.numel));
+      state.push_back({name, memory.get()});
+      adamw->memory_.push_back(std::move(memory));
     }
     const auto unit = static_cast<size_t>(partition.unit);
     adamw->add_segments(spec.units[unit], layouts[unit], partition, state);

@@ -27,8 +27,9 @@ struct AdamWOptions {
 
 class AdamW {
  public:
-  // Zeroed fp32 memory for `numel` elements, owned by the caller's allocator until its host ends.
-  using Allocate = std::function<Result<float*>(int64_t numel)>;
+  // Zeroed fp32 memory for `numel` elements, given back when the last owner goes.
+  using Memory = std::shared_ptr<float>;
+  using Allocate = std::function<Result<Memory>(int64_t numel)>;
 
   // One fp32 state of one partition, `numel` of the partition long.
   struct StateTensor {
@@ -77,6 +78,7 @@ class AdamW {
   AdamWOptions options_;
   Group groups_[2];  // without decay, with
   std::vector<std::vector<StateTensor>> states_;
+  std::vector<Memory> memory_;
   at::Tensor steps_;  // one fp32 scalar, shared by all slices
   at::Tensor scale_;
   int64_t step_count_ = 0;

@@ -65,14 +65,17 @@ Result<std::unique_ptr<optim::AdamW>> make_optimizer(const config::OptimizerConf
   options.beta2 = config.adam_beta2;
   options.epsilon = config.adam_epsilon;
   options.weight_decay = config.weight_decay;
-  const auto allocate = [&host](int64_t numel) -> Result<float*> {
+  const auto allocate = [&host](int64_t numel) -> Result<optim::AdamW::Memory> {
     device::MemoryRequest request;
     request.tag = STRATA_TAG_OPTIMIZER;
     request.flags = STRATA_MEMORY_ZEROED;
     request.bytes = static_cast<uint64_t>(numel) * sizeof(float);
     request.label = "AdamW moments";
     STRATA_ASSIGN_OR_RETURN(void* memory, host.allocate(request));
-    return static_cast<float*>(memory);
+    return optim::AdamW::Memory(static_cast<float*>(memory), [&host](float* moments) {
+      const Status freed = host.free(moments);
+      STRATA_CHECK(freed.ok()) << freed.message();
+    });
   };
   return optim::AdamW::create(options, session.spec(), layouts_of(session), session.partitions(),
                               allocate);

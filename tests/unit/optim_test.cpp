@@ -172,11 +172,8 @@ std::vector<float> train(const Unit& unit, const std::vector<int64_t>& cuts, int
     partitions.push_back(slice(gradients, cuts[i], cuts[i + 1]));
     partitions.back().master = masters.data() + cuts[i];
   }
-  std::vector<std::vector<float>> moments;
-  moments.reserve(64);
-  const auto allocate = [&](int64_t numel) -> Result<float*> {
-    moments.emplace_back(static_cast<size_t>(numel), 0.0F);
-    return moments.back().data();
+  const auto allocate = [](int64_t numel) -> Result<AdamW::Memory> {
+    return AdamW::Memory(new float[static_cast<size_t>(numel)](), std::default_delete<float[]>());
   };
   AdamWOptions options;
   options.weight_decay = 0.1;

@@ -1,6 +1,7 @@
 // GPT-2 trained by every strategy on ranks as threads: the same numbers to the last bit, and those
 // of one process.
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <c10/core/AutogradState.h>
 #include <gtest/gtest.h>
 
@@ -36,8 +37,9 @@ struct Recipe {
 
 std::string folder() { return std::string(STRATA_SOURCE_DIR) + "/tests/data/parity/gpt2-tied"; }
 
+// Two batches in turn.
 at::Tensor ids_of_step(int step) {
-  auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(1000 + step));
+  auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(1000 + step % 2));
   return at::randint(0, 257, {12, 16}, generator, at::kLong);
 }
 
@@ -70,7 +72,7 @@ void train_rank(const Recipe& recipe, RankOfTest& rank, Trained& out, std::mutex
       batch.labels = batch.input_ids;
       batches.push_back(batch);
     }
-    const auto result = stepper.step(batches, 1e-3);
+    const auto result = stepper.step(batches, 1e-2);
     ASSERT_TRUE(result.ok()) << result.status().message();
     trained.losses.push_back(result->loss);
     trained.norms.push_back(result->grad_norm);
@@ -107,7 +109,7 @@ TEST(Training, OfOneRankIsTheSameUnderEveryStrategy) {
   const Trained single = train({"single"});
   expect_same_bits(train({"ddp"}), single, "ddp");
   expect_same_bits(train({"fsdp"}), single, "fsdp");
-  EXPECT_LT(single.losses.back(), single.losses.front());
+  EXPECT_LT(single.losses[3], single.losses[1] - 0.1);
 }
 
 TEST(Training, UnderDdpAndFsdpIsEqualBitForBit) {
