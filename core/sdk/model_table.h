@@ -12,8 +12,12 @@ namespace strata::sdk {
 
 struct UnitInfo {
   std::string name;
-  uint64_t numel = 0;  // of the flat buffer, padding included
-  bool is_trainable = false;
+  uint64_t numel = 0;         // of the flat buffer, padding included
+  bool is_trainable = false;  // false as well if it has no element
+  // Frozen units in front of everything that is trained have no backward.
+  bool has_backward = false;
+  int32_t compute_dtype = STRATA_DTYPE_F32;
+  int32_t reduce_dtype = STRATA_DTYPE_F32;
   uint32_t first_entry = 0;  // places in the declared order
   uint32_t last_entry = 0;
 
@@ -23,22 +27,37 @@ struct UnitInfo {
 class ModelTable {
  public:
   ModelTable() = default;
-  // Copies the descriptors. Throws Error if a unit's numel is no multiple of `multiple`, or the
-  // order is broken.
+  // Copies the descriptors of a model that is laid out. Throws STRATA_E_INVALID_ARGUMENT if a
+  // unit's numel is no multiple of `multiple` or the order leaves a unit out.
   ModelTable(const strata_model_t& model, uint64_t multiple);
+  // The same of a model that has sizes only, padded as sliced_layout(world) asks. For estimates.
+  static ModelTable padded(const strata_model_t& model, uint32_t world);
 
   const std::vector<UnitInfo>& units() const { return units_; }
-  const UnitInfo& unit(uint32_t index) const { return units_[index]; }
+  // Throws STRATA_E_INVALID_ARGUMENT beyond the last.
+  const UnitInfo& unit(uint32_t index) const;
   uint32_t count() const { return static_cast<uint32_t>(units_.size()); }
 
   // Units in the order in which backward ends them: by falling first entry.
   std::vector<uint32_t> backward_order() const;
+  // Whether forward and backward meet in the unit, so that freeing it between two uses is waste: it
+  // is entered first of all or last of all, or more than once.
+  //
+  //   order 0 1 2 3 0  ->  unit 0;     order 0 1 2 3  ->  units 0 and 3
+  bool is_root(uint32_t index) const;
 
-  // One line a unit: everything that ranks must agree on.
+  // Throws STRATA_E_UNSUPPORTED naming the first unit that computes or reduces in another dtype.
+  void require_dtype(int32_t dtype) const;
+  // One line a unit and entry: everything that ranks must agree on.
   const std::string& text() const { return text_; }
 
  private:
+  void add_units(const strata_model_t& model);
+  void read_order(const strata_model_t& model);
+  void find_backward();
+
   std::vector<UnitInfo> units_;
+  uint32_t last_entry_ = 0;
   std::string text_;
 };
 

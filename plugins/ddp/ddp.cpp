@@ -31,13 +31,9 @@ std::unique_ptr<sdk::Strategy> create_ddp(const strata_create_args_t& args) {
   return std::make_unique<Replicated>(args, parse(args));
 }
 
+// Its capabilities refuse every world but that of one rank.
 std::unique_ptr<sdk::Strategy> create_single(const strata_create_args_t& args) {
   const sdk::Options none(args, {});
-  if (args.world->size != 1) {
-    throw sdk::Error(STRATA_E_INVALID_ARGUMENT, "single: runs on one rank, this world has " +
-                                                    std::to_string(args.world->size) +
-                                                    ". HINT: --devices 1, or --strategy ddp");
-  }
   return std::make_unique<Replicated>(args, ReplicatedOptions{});
 }
 

@@ -9,17 +9,35 @@ using sdk::Buffer;
 using sdk::Event;
 using sdk::Span;
 
+std::string ReplicatedOptions::text() const {
+  return "option bucket_cap_mb " + std::to_string(bucket_bytes) + " bytes\n" +
+         "option first_bucket_cap_mb " + std::to_string(first_bucket_bytes) + " bytes\n" +
+         "option overlap_comm " + (overlap_comm ? "true" : "false") + "\n";
+}
+
 Replicated::Replicated(const strata_create_args_t& args, const ReplicatedOptions& options)
-    : host_(args.host), rank_(args.world->rank), world_(args.world->size), options_(options) {}
+    : host_(args.host), options_(options), group_config_(args, "ddp", options.overlap_comm) {}
 
 // ---- attach ----
 
-strata_layout_t Replicated::layout(const strata_unit_t&) { return sdk::sliced_layout(world_); }
+strata_layout_t Replicated::layout(const strata_unit_t&) { return sdk::sliced_layout(world()); }
 
 void Replicated::attach(const strata_model_t& model) {
-  model_ = sdk::ModelTable(model, sdk::kAlignment * world_);
-  group_.emplace(host_, "ddp", rank_, world_, options_.overlap_comm);
-  group_->agree(model_.text());
+  try {
+    group_.emplace(group_config_, abort_);
+    group_->together([&] {
+      model_ = sdk::ModelTable(model, sdk::kAlignment * world());
+      model_.require_dtype(STRATA_DTYPE_F32);
+    });
+    group_->agree(model_.text() + options_.text());
+    group_->together([&] { allocate(); });
+  } catch (...) {
+    detach();
+    throw;
+  }
+}
+
+void Replicated::allocate() {
   units_.resize(model_.count());
   for (uint32_t u = 0; u < model_.count(); ++u) {
     units_[u].parameters =
@@ -40,7 +58,6 @@ void Replicated::make_buckets() {
   }
   const std::vector<uint32_t> assigned =
       sdk::assign_buckets(bytes, options_.first_bucket_bytes, options_.bucket_bytes);
-  buckets_.clear();
   buckets_.resize(assigned.empty() ? 0 : assigned.back() + 1);
   for (size_t i = 0; i < order.size(); ++i) {
     Bucket& bucket = buckets_[assigned[i]];
@@ -49,7 +66,7 @@ void Replicated::make_buckets() {
     bucket.numel += model_.unit(order[i]).numel;
     ++bucket.units;
   }
-  const uint32_t flags = STRATA_MEMORY_ZEROED | (world_ > 1 ? STRATA_MEMORY_COLLECTIVE : 0U);
+  const uint32_t flags = STRATA_MEMORY_ZEROED | (world() > 1 ? STRATA_MEMORY_COLLECTIVE : 0U);
   for (Bucket& bucket : buckets_) {
     bucket.gradients = Buffer(host_, STRATA_PLACE_DEVICE, STRATA_TAG_GRADIENTS,
                               bucket.numel * sizeof(float), flags, "gradient bucket");
@@ -59,9 +76,9 @@ void Replicated::make_buckets() {
 }
 
 void Replicated::make_partitions() {
-  partitions_.clear();
   for (uint32_t u = 0; u < model_.count(); ++u) {
     const sdk::UnitInfo& info = model_.unit(u);
+    if (info.numel == 0) continue;
     strata_partition_t partition{};
     partition.unit = u;
     partition.numel = info.numel;
@@ -69,32 +86,57 @@ void Replicated::make_partitions() {
     partition.gradient_dtype = STRATA_DTYPE_F32;
     partition.place = STRATA_PLACE_DEVICE;
     partition.master_is_parameter = 1;
-    partition.replicas = world_;
-    partition.replica = rank_;
+    partition.replicas = world();
+    partition.replica = group_config_.rank;
     if (info.is_trainable) {
       partition.trainable = 1;
-      partition.gradient = gradient(u);
-      if (world_ > 1) partition.gradient_ready = buckets_[units_[u].bucket].reduced.get();
+      partition.gradient = gradient(units_[u]);
+      const Bucket& bucket = buckets_[units_[u].bucket];
+      // Several units: when one is done, the event still is that of the step before.
+      const bool is_armed_by_unit = world() > 1 && options_.overlap_comm && bucket.units == 1;
+      partition.gradient_ready = is_armed_by_unit ? bucket.reduced.get() : nullptr;
     }
     partitions_.push_back(partition);
   }
 }
 
-float* Replicated::gradient(uint32_t unit) const {
-  const Unit& of = units_[unit];
-  return reinterpret_cast<float*>(buckets_[of.bucket].gradients.chars() + of.gradient_offset);
+sdk::RankGroup& Replicated::group() {
+  if (group_.has_value()) return *group_;
+  throw sdk::Error(STRATA_E_STATE, "no model is attached. HINT: attach one first");
+}
+
+// Null for a unit that is not trained.
+float* Replicated::gradient(const Unit& unit) const {
+  if (unit.bucket == STRATA_NONE) return nullptr;
+  return reinterpret_cast<float*>(buckets_[unit.bucket].gradients.chars() + unit.gradient_offset);
 }
 
 strata_unit_view_t Replicated::view(uint32_t unit) const {
+  model_.unit(unit);
   strata_unit_view_t view{};
   view.dtype = STRATA_DTYPE_F32;
   view.data = units_[unit].parameters.data();
   return view;
 }
 
-// Every rank writes the same bytes, so nothing needs to be sent.
-strata_unit_view_t Replicated::open_unit(uint32_t unit, int32_t) { return view(unit); }
-void Replicated::close_unit(uint32_t) {}
+// Every rank writes the same bytes into its own copy, so nothing needs to be sent.
+strata_unit_view_t Replicated::open_unit(uint32_t unit, int32_t) {
+  if (opened_unit_ != STRATA_NONE) {
+    throw sdk::Error(STRATA_E_STATE, "unit '" + model_.unit(opened_unit_).name +
+                                         "' is still open. HINT: close_unit comes first");
+  }
+  group().check();
+  const strata_unit_view_t opened = view(unit);
+  opened_unit_ = unit;
+  return opened;
+}
+
+void Replicated::close_unit(uint32_t unit) {
+  if (unit == STRATA_NONE || unit != opened_unit_) {
+    throw sdk::Error(STRATA_E_STATE, "unit " + std::to_string(unit) + " is not open");
+  }
+  opened_unit_ = STRATA_NONE;
+}
 
 // ---- one micro-batch ----
 
@@ -109,15 +151,18 @@ strata_unit_view_t Replicated::before_backward(const strata_unit_context_t& cont
 }
 
 strata_gradient_target_t Replicated::gradient_target(const strata_unit_context_t& context) {
-  if (context.micro_batch == 0) units_[context.unit].has_gradient = false;  // a new window
+  model_.unit(context.unit);
+  Unit& unit = units_[context.unit];
+  if (context.micro_batch == 0) unit.has_gradient = false;  // a new window
   strata_gradient_target_t target{};
   target.dtype = STRATA_DTYPE_F32;
-  target.data = gradient(context.unit);
-  target.mode = units_[context.unit].has_gradient ? STRATA_GRADIENT_ADD : STRATA_GRADIENT_WRITE;
+  target.data = gradient(unit);
+  target.mode = unit.has_gradient ? STRATA_GRADIENT_ADD : STRATA_GRADIENT_WRITE;
   return target;
 }
 
 int32_t Replicated::after_backward(const strata_unit_context_t& context) {
+  model_.unit(context.unit);
   Unit& unit = units_[context.unit];
   if (unit.bucket == STRATA_NONE) return STRATA_UNIT_KEPT;
   unit.has_gradient = true;
@@ -130,7 +175,7 @@ int32_t Replicated::after_backward(const strata_unit_context_t& context) {
 }
 
 void Replicated::reduce(Bucket& bucket) {
-  if (group_->is_alone()) return;
+  if (group().is_alone()) return;
   const Span span(host_, "ddp/after_backward/all_reduce");
   bucket.computed.record(sdk::services().streams->compute(host_));
   bucket.computed.hold(group_->stream());
@@ -140,20 +185,19 @@ void Replicated::reduce(Bucket& bucket) {
 }
 
 void Replicated::end_backward(bool sync) {
-  if (!sync) return;
+  if (!sync) return group().check();
   const Span span(host_, "ddp/end_backward");
   for (Bucket& bucket : buckets_) {
     if (!options_.overlap_comm) reduce(bucket);
     bucket.units_done = 0;
   }
   for (Unit& unit : units_) unit.has_gradient = false;
-  if (group_->is_alone() || buckets_.empty()) return;
-  buckets_.back().reduced.hold(sdk::services().streams->compute(host_));
-  group_->check();
+  group().hold_compute();
+  group().check();
 }
 
 void Replicated::all_reduce_small(const strata_small_reduction_t& reduction) {
-  group_->all_reduce_small(reduction);
+  group().all_reduce_small(reduction);
 }
 
 // ---- the end ----
@@ -162,15 +206,15 @@ void Replicated::quiesce() {
   if (group_.has_value()) group_->synchronize("ddp/quiesce");
 }
 
-void Replicated::abort(const char*) noexcept {
-  if (group_.has_value()) group_->abort();
-}
+void Replicated::abort(const char* reason) noexcept { abort_.trip(reason); }
 
 void Replicated::detach() {
+  group_.reset();
   partitions_.clear();
   buckets_.clear();
   units_.clear();
-  group_.reset();
+  model_ = {};
+  opened_unit_ = STRATA_NONE;
 }
 
 sdk::Communicator* Replicated::communicator() {
@@ -181,13 +225,13 @@ strata_estimate_t Replicated::estimate(const strata_create_args_t& args,
                                        const strata_model_t& model) {
   const uint64_t world = args.world->size;
   strata_estimate_t estimate{};
-  for (uint32_t u = 0; u < model.unit_count; ++u) {
-    const uint64_t numel = sdk::padded_numel(model.units[u], args.world->size);
-    estimate.param_bytes += numel * sizeof(float);
-    if (model.units[u].trainable == 0) continue;
-    estimate.grad_bytes += numel * sizeof(float);
-    estimate.partition_numel += numel;
-    estimate.sent_bytes_per_step += 2 * (world - 1) * (numel / world) * sizeof(float);
+  const sdk::ModelTable table = sdk::ModelTable::padded(model, args.world->size);
+  for (const sdk::UnitInfo& unit : table.units()) {
+    estimate.param_bytes += unit.bytes();
+    if (!unit.is_trainable) continue;
+    estimate.grad_bytes += unit.bytes();
+    estimate.partition_numel += unit.numel;
+    estimate.sent_bytes_per_step += 2 * (world - 1) * (unit.bytes() / world);
   }
   return estimate;
 }

@@ -6,9 +6,9 @@
 //
 // One step of ddp:
 //   gradient_target(unit)  the unit's place in its bucket: gradients are written where they are
-//   reduced after_backward(unit)   when the last unit of a bucket is done, all_reduce the bucket on
-//   the side stream, while earlier units
-//                          still compute
+//                          reduced
+//   after_backward(unit)   when the last unit of a bucket is done, all_reduce the bucket on the
+//                          side stream, while earlier units still compute
 //   end_backward()         the compute stream waits for the last bucket
 // Without sync the next micro-batch adds to what is there; only the last one reduces.
 #ifndef STRATA_PLUGINS_DDP_REPLICATED_H_
@@ -16,6 +16,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "strata/sdk/host.h"
@@ -29,6 +30,8 @@ struct ReplicatedOptions {
   uint64_t first_bucket_bytes = 1 << 20;
   uint64_t bucket_bytes = 25 << 20;
   bool overlap_comm = true;  // reduce during backward; false: at its end
+
+  std::string text() const;  // what ranks must agree on
 };
 
 class Replicated final : public sdk::Strategy {
@@ -62,7 +65,7 @@ class Replicated final : public sdk::Strategy {
  private:
   struct Unit {
     sdk::Buffer parameters;
-    uint32_t bucket = STRATA_NONE;  // STRATA_NONE: frozen
+    uint32_t bucket = STRATA_NONE;  // STRATA_NONE: not trained
     uint64_t gradient_offset = 0;   // bytes into the bucket
     bool has_gradient = false;      // of an earlier micro-batch of this window
   };
@@ -76,21 +79,26 @@ class Replicated final : public sdk::Strategy {
     sdk::Event reduced;
   };
 
+  uint32_t world() const { return group_config_.size; }
+  void allocate();
   void make_buckets();
   void make_partitions();
   void reduce(Bucket& bucket);
   strata_unit_view_t view(uint32_t unit) const;
-  float* gradient(uint32_t unit) const;
+  float* gradient(const Unit& unit) const;
+  sdk::RankGroup& group();
 
   strata_host_t* host_;
-  uint32_t rank_;
-  uint32_t world_;
   ReplicatedOptions options_;
-  std::optional<sdk::RankGroup> group_;
+  sdk::RankGroupConfig group_config_;
+  sdk::AbortSwitch abort_;
   sdk::ModelTable model_;
   std::vector<Unit> units_;
   std::vector<Bucket> buckets_;
   std::vector<strata_partition_t> partitions_;
+  uint32_t opened_unit_ = STRATA_NONE;
+  // Last, so that it ends first: its collectives use the memory above.
+  std::optional<sdk::RankGroup> group_;
 };
 
 }  // namespace strata::ddp

@@ -1,60 +1,69 @@
-// What fsdp would need, by the same rules as it allocates and sends.
+// What fsdp needs: which slots it has, and from that bytes and traffic before it runs.
 #include <algorithm>
 
 #include "fsdp.h"
-#include "strata/sdk/slices.h"
 
 namespace strata::fsdp {
 namespace {
 
-// Places of a unit in the declared order.
-struct Entries {
-  uint32_t first = STRATA_NONE;
-  uint32_t last = 0;
-};
+constexpr uint32_t kGradientSlots = 2;  // one is written while the other is reduced
 
-Entries entries_of(const strata_model_t& model, uint32_t unit) {
-  Entries entries;
-  for (uint32_t entry = 0; entry < model.order_count; ++entry) {
-    if (model.order[entry] != unit) continue;
-    entries.first = std::min(entries.first, entry);
-    entries.last = entry;
-  }
-  return entries;
-}
+const char* word(bool value) { return value ? "true" : "false"; }
 
 }  // namespace
+
+std::string FsdpOptions::text() const {
+  return std::string("option reshard_after_forward ") + word(reshard_after_forward) +
+         "\noption backward_prefetch " + std::to_string(static_cast<int>(backward_prefetch)) +
+         "\noption forward_prefetch " + word(forward_prefetch) + "\noption limit_all_gathers " +
+         std::to_string(limit_all_gathers) + "\noption sync_each_batch " + word(sync_each_batch) +
+         "\noption overlap_comm " + word(overlap_comm) + "\n";
+}
+
+SlotPlan::SlotPlan(const sdk::ModelTable& model, const FsdpOptions& options) {
+  for (uint32_t u = 0; u < model.count(); ++u) {
+    const sdk::UnitInfo& unit = model.unit(u);
+    const bool is_root = model.is_root(u);
+    const bool keeps_parameters = is_root || !options.reshard_after_forward;
+    has_own_parameter_slot.push_back(keeps_parameters && unit.numel > 0);
+    has_own_gradient_slot.push_back(is_root && unit.is_trainable);
+    if (unit.numel > 0 && !keeps_parameters) {
+      ++shared_parameter_slots;
+      shared_parameter_bytes = std::max(shared_parameter_bytes, unit.bytes());
+    }
+    if (unit.is_trainable && !is_root) {
+      ++shared_gradient_slots;
+      shared_gradient_bytes = std::max(shared_gradient_bytes, unit.bytes());
+    }
+  }
+  shared_parameter_slots = std::min(shared_parameter_slots, options.limit_all_gathers);
+  shared_gradient_slots = std::min(shared_gradient_slots, kGradientSlots);
+}
 
 strata_estimate_t Fsdp::estimate(const strata_create_args_t& args, const FsdpOptions& options,
                                  const strata_model_t& model) {
   const uint64_t world = args.world->size;
+  const sdk::ModelTable table = sdk::ModelTable::padded(model, args.world->size);
+  const SlotPlan plan(table, options);
   strata_estimate_t estimate{};
-  uint64_t largest_shared = 0;
-  uint64_t largest_gradient = 0;
-  for (uint32_t u = 0; u < model.unit_count; ++u) {
-    const uint64_t numel = sdk::padded_numel(model.units[u], args.world->size);
-    const uint64_t bytes = numel * sizeof(float);
-    const bool is_trainable = model.units[u].trainable != 0;
-    const Entries entries = entries_of(model, u);
-    const bool is_at_end = entries.first == 0 || entries.last + 1 == model.order_count ||
-                           entries.first != entries.last;
-    const bool is_kept = is_at_end || !options.reshard_after_forward;
-    estimate.param_bytes += bytes / world;
-    if (is_trainable) {
-      estimate.grad_bytes += bytes / world;
-      estimate.partition_numel += numel / world;
+  for (uint32_t u = 0; u < table.count(); ++u) {
+    const sdk::UnitInfo& unit = table.unit(u);
+    const uint64_t slice_bytes = unit.bytes() / world;
+    estimate.param_bytes += slice_bytes;
+    if (unit.is_trainable) {
+      estimate.grad_bytes += slice_bytes;
+      estimate.partition_numel += unit.numel / world;
     }
     if (world == 1) continue;
-    const uint64_t collectives = (is_kept ? 1 : 2) + (is_trainable ? 1 : 0);
-    estimate.sent_bytes_per_step += collectives * (world - 1) * (bytes / world);
-    (is_kept ? estimate.gathered_peak_bytes : largest_shared) =
-        is_kept ? estimate.gathered_peak_bytes + bytes : std::max(largest_shared, bytes);
-    if (!is_trainable) continue;
-    (is_at_end ? estimate.staging_peak_bytes : largest_gradient) =
-        is_at_end ? estimate.staging_peak_bytes + bytes : std::max(largest_gradient, bytes);
+    const bool is_gathered_again = unit.has_backward && !plan.has_own_parameter_slot[u];
+    const uint64_t collectives = 1 + (is_gathered_again ? 1 : 0) + (unit.is_trainable ? 1 : 0);
+    estimate.sent_bytes_per_step += collectives * (world - 1) * slice_bytes;
+    if (plan.has_own_parameter_slot[u]) estimate.gathered_peak_bytes += unit.bytes();
+    if (plan.has_own_gradient_slot[u]) estimate.staging_peak_bytes += unit.bytes();
   }
-  estimate.gathered_peak_bytes += options.limit_all_gathers * largest_shared;
-  estimate.staging_peak_bytes += 2 * largest_gradient;
+  if (world == 1) return estimate;
+  estimate.gathered_peak_bytes += plan.shared_parameter_slots * plan.shared_parameter_bytes;
+  estimate.staging_peak_bytes += plan.shared_gradient_slots * plan.shared_gradient_bytes;
   return estimate;
 }
 

@@ -9,54 +9,39 @@ namespace strata::fsdp {
 
 using sdk::Buffer;
 using sdk::Event;
+using sdk::SlotRing;
 using sdk::Span;
 
-namespace {
-
-constexpr uint32_t kGradientSlots = 2;  // one is written while the other is reduced
-
-// Whether the unit keeps its slot from first to last use: it is at an end of the model, where the
-// passes meet, or it is entered more than once.
-bool is_at_end(const sdk::ModelTable& model, uint32_t unit, uint32_t last_entry) {
-  const sdk::UnitInfo& info = model.unit(unit);
-  return info.first_entry == 0 || info.last_entry == last_entry ||
-         info.first_entry != info.last_entry;
-}
-
-uint32_t last_entry_of(const sdk::ModelTable& model) {
-  uint32_t last = 0;
-  for (const sdk::UnitInfo& unit : model.units()) last = std::max(last, unit.last_entry);
-  return last;
-}
-
-}  // namespace
-
 Fsdp::Fsdp(const strata_create_args_t& args, const FsdpOptions& options)
-    : host_(args.host), rank_(args.world->rank), world_(args.world->size), options_(options) {}
+    : host_(args.host), options_(options), group_config_(args, "fsdp", options.overlap_comm) {}
 
 // ---- attach ----
 
-strata_layout_t Fsdp::layout(const strata_unit_t&) { return sdk::sliced_layout(world_); }
+strata_layout_t Fsdp::layout(const strata_unit_t&) { return sdk::sliced_layout(world()); }
 
 void Fsdp::attach(const strata_model_t& model) {
-  model_ = sdk::ModelTable(model, sdk::kAlignment * world_);
-  group_.emplace(host_, "fsdp", rank_, world_, options_.overlap_comm);
-  group_->agree(model_.text());
-  units_.clear();
+  try {
+    group_.emplace(group_config_, abort_);
+    group_->together([&] {
+      model_ = sdk::ModelTable(model, sdk::kAlignment * world());
+      model_.require_dtype(STRATA_DTYPE_F32);
+    });
+    group_->agree(model_.text() + options_.text());
+    group_->together([&] { allocate(); });
+  } catch (...) {
+    detach();
+    throw;
+  }
+}
+
+void Fsdp::allocate() {
   units_.resize(model_.count());
+  slices_are_written_ = Event(host_);
   computed_ = Event(host_);
   last_reduced_ = Event(host_);
-  choose_own_slots();
   allocate_units();
   if (!is_alone()) allocate_rings();
   make_partitions();
-}
-
-void Fsdp::choose_own_slots() {
-  const uint32_t last = last_entry_of(model_);
-  for (uint32_t u = 0; u < model_.count(); ++u) {
-    units_[u].has_own_slot = !options_.reshard_after_forward || is_at_end(model_, u, last);
-  }
 }
 
 void Fsdp::allocate_units() {
@@ -73,34 +58,29 @@ void Fsdp::allocate_units() {
 }
 
 void Fsdp::allocate_rings() {
-  const uint32_t last = last_entry_of(model_);
-  uint64_t largest_shared = 0;
-  uint64_t largest_gradient = 0;
-  for (uint32_t u = 0; u < model_.count(); ++u) {
-    if (!units_[u].has_own_slot) largest_shared = std::max(largest_shared, model_.unit(u).bytes());
-    if (model_.unit(u).is_trainable && !is_at_end(model_, u, last)) {
-      largest_gradient = std::max(largest_gradient, model_.unit(u).bytes());
-    }
-  }
+  plan_ = SlotPlan(model_, options_);
   parameter_slots_ =
-      sdk::SlotRing(host_, model_.count(), options_.limit_all_gathers, largest_shared,
-                    STRATA_TAG_GATHERED, STRATA_MEMORY_COLLECTIVE, "slot for gathered units");
+      SlotRing(host_, model_.count(), plan_.shared_parameter_slots, plan_.shared_parameter_bytes,
+               STRATA_TAG_GATHERED, STRATA_MEMORY_COLLECTIVE, "slot for gathered units");
   gradient_slots_ =
-      sdk::SlotRing(host_, model_.count(), kGradientSlots, largest_gradient, STRATA_TAG_STAGING,
-                    STRATA_MEMORY_COLLECTIVE, "slot for gradients");
+      SlotRing(host_, model_.count(), plan_.shared_gradient_slots, plan_.shared_gradient_bytes,
+               STRATA_TAG_STAGING, STRATA_MEMORY_COLLECTIVE, "slot for gradients");
   for (uint32_t u = 0; u < model_.count(); ++u) {
-    const char* name = model_.unit(u).name.c_str();
-    if (units_[u].has_own_slot) parameter_slots_.add_own(u, model_.unit(u).bytes(), name);
-    if (model_.unit(u).is_trainable && is_at_end(model_, u, last)) {
-      gradient_slots_.add_own(u, model_.unit(u).bytes(), name);
+    const sdk::UnitInfo& unit = model_.unit(u);
+    if (plan_.has_own_parameter_slot[u]) {
+      parameter_slots_.add_own(u, unit.bytes(), unit.name.c_str());
+    }
+    if (plan_.has_own_gradient_slot[u]) {
+      gradient_slots_.add_own(u, unit.bytes(), unit.name.c_str());
     }
   }
 }
 
 void Fsdp::make_partitions() {
-  partitions_.clear();
   for (uint32_t u = 0; u < model_.count(); ++u) {
-    const sdk::Slice slice = sdk::slice_of(model_.unit(u).numel, rank_, world_);
+    const sdk::UnitInfo& unit = model_.unit(u);
+    if (unit.numel == 0) continue;
+    const sdk::Slice slice = sdk::slice_of(unit.numel, group_config_.rank, world());
     strata_partition_t partition{};
     partition.unit = u;
     partition.offset = slice.offset;
@@ -109,7 +89,7 @@ void Fsdp::make_partitions() {
     partition.gradient = units_[u].gradient_shard.data();
     partition.gradient_dtype = STRATA_DTYPE_F32;
     partition.place = STRATA_PLACE_DEVICE;
-    partition.trainable = model_.unit(u).is_trainable ? 1 : 0;
+    partition.trainable = unit.is_trainable ? 1 : 0;
     partition.master_is_parameter = 1;
     partition.replicas = 1;
     partition.gradient_ready = is_alone() ? nullptr : units_[u].gradient_ready.get();
@@ -117,41 +97,59 @@ void Fsdp::make_partitions() {
   }
 }
 
+sdk::RankGroup& Fsdp::group() {
+  if (group_.has_value()) return *group_;
+  throw sdk::Error(STRATA_E_STATE, "no model is attached. HINT: attach one first");
+}
+
 // ---- whole units, one at a time ----
 
 strata_unit_view_t Fsdp::open_unit(uint32_t unit, int32_t intent) {
+  if (opened_unit_ != STRATA_NONE) {
+    throw sdk::Error(STRATA_E_STATE, "unit '" + model_.unit(opened_unit_).name +
+                                         "' is still open. HINT: close_unit comes first");
+  }
+  group().check();
   strata_unit_view_t view{};
   view.dtype = STRATA_DTYPE_F32;
+  if (is_whole(unit)) {
+    view.data = units_[unit].shard.data();
+  } else {
+    Buffer whole(host_, STRATA_PLACE_DEVICE, STRATA_TAG_STAGING, model_.unit(unit).bytes(),
+                 STRATA_MEMORY_COLLECTIVE, "an opened unit");
+    if (intent == STRATA_INTENT_READ) {
+      const Span span(host_, "fsdp/open_unit/all_gather");
+      slices_are_written_.hold(group_->stream());
+      // Kept here until the gather is over, also when it fails.
+      opened_ = std::move(whole);
+      group_->communicator().all_gather(units_[unit].shard.data(), opened_.data(),
+                                        slice_numel(unit), STRATA_DTYPE_F32, group_->stream());
+      group_->synchronize("the gather of an opened unit");
+    } else {
+      opened_ = std::move(whole);
+    }
+    view.data = opened_.data();
+  }
   opened_unit_ = unit;
   opened_intent_ = intent;
-  if (is_alone()) {
-    view.data = units_[unit].shard.data();
-    return view;
-  }
-  opened_ = Buffer(host_, STRATA_PLACE_DEVICE, STRATA_TAG_STAGING, model_.unit(unit).bytes(),
-                   STRATA_MEMORY_COLLECTIVE, "an opened unit");
-  if (intent == STRATA_INTENT_READ) {
-    const Span span(host_, "fsdp/open_unit/all_gather");
-    computed_.record(compute());
-    computed_.hold(group_->stream());
-    group_->communicator().all_gather(units_[unit].shard.data(), opened_.data(),
-                                      model_.unit(unit).numel / world_, STRATA_DTYPE_F32,
-                                      group_->stream());
-    group_->synchronize("the gather of an opened unit");
-  }
-  view.data = opened_.data();
   return view;
 }
 
 void Fsdp::close_unit(uint32_t unit) {
-  if (!is_alone() && opened_intent_ == STRATA_INTENT_WRITE) {
+  if (unit == STRATA_NONE || unit != opened_unit_) {
+    throw sdk::Error(STRATA_E_STATE, "unit " + std::to_string(unit) + " is not open");
+  }
+  if (!is_whole(unit) && opened_intent_ == STRATA_INTENT_WRITE) {
+    const Span span(host_, "fsdp/close_unit/copy");
+    group_->hold_compute();  // Note [Slices are read in place]
     const uint64_t bytes = slice_bytes(unit);
     sdk::check(sdk::services().kernels->copy(host_, compute(), units_[unit].shard.data(),
-                                             opened_.chars() + rank_ * bytes, bytes),
+                                             opened_.chars() + group_config_.rank * bytes, bytes),
                "storing a slice");
-    computed_.record(compute());
-    computed_.synchronize("the store of an opened unit");
-    release(unit);  // what was gathered before is old
+    slices_are_written_.record(compute());
+    slices_are_written_.synchronize("the store of an opened unit");
+    parameter_slots_.release(unit, compute());  // what was gathered before is old
+    group_->check();
   }
   opened_ = Buffer();
   opened_unit_ = STRATA_NONE;
@@ -159,96 +157,83 @@ void Fsdp::close_unit(uint32_t unit) {
 
 // ---- gathering ----
 
-bool Fsdp::gather(uint32_t unit, bool is_needed) {
-  if (parameter_slots_.find(unit) != nullptr) return true;
-  sdk::SlotRing::Slot* slot = parameter_slots_.take(unit);
-  if (slot == nullptr && is_needed) {
-    // A wrong hint: the unit that was gathered for it has not been asked for.
-    for (const uint32_t holder : parameter_slots_.holders()) {
-      if (units_[holder].has_own_slot || units_[holder].is_handed_out) continue;
-      release(holder);
-      slot = parameter_slots_.take(unit);
-      break;
-    }
-  }
-  if (slot == nullptr) {
-    if (!is_needed) return false;
-    throw sdk::Error(STRATA_E_STATE, "unit '" + model_.unit(unit).name +
-                                         "' finds no free slot of " +
-                                         std::to_string(options_.limit_all_gathers) +
-                                         ". HINT: a larger limit_all_gathers");
-  }
-  slot->released.hold(group_->stream());
-  computed_.record(compute());  // the update of the slices
-  computed_.hold(group_->stream());
-  group_->communicator().all_gather(units_[unit].shard.data(), slot->memory.data(),
-                                    model_.unit(unit).numel / world_, STRATA_DTYPE_F32,
-                                    group_->stream());
-  slot->ready.record(group_->stream());
-  return true;
+void Fsdp::gather_into(SlotRing::Slot& slot, uint32_t unit) {
+  slot.released.hold(group_->stream());
+  slices_are_written_.hold(group_->stream());
+  group_->communicator().all_gather(units_[unit].shard.data(), slot.memory.data(),
+                                    slice_numel(unit), STRATA_DTYPE_F32, group_->stream());
+  slot.ready.record(group_->stream());
 }
 
+// All that decides here is the same on every rank, so all start the same gathers.
 void Fsdp::prefetch(uint32_t unit) {
-  if (unit == STRATA_NONE || unit >= model_.count()) return;
+  if (unit >= model_.count() || is_whole(unit) || units_[unit].is_done) return;
+  if (parameter_slots_.find(unit) != nullptr) return;
+  SlotRing::Slot* slot = parameter_slots_.take(unit);
+  if (slot == nullptr) return;
   const Span span(host_, "fsdp/prefetch/all_gather");
-  gather(unit, false);
+  gather_into(*slot, unit);
 }
 
-strata_unit_view_t Fsdp::gathered_view(uint32_t unit) {
+strata_unit_view_t Fsdp::lend(uint32_t unit, const char* span_name) {
   strata_unit_view_t view{};
   view.dtype = STRATA_DTYPE_F32;
-  if (is_alone()) {
+  if (is_whole(unit)) {
     view.data = units_[unit].shard.data();
     return view;
   }
-  gather(unit, true);
-  units_[unit].is_handed_out = true;
-  const sdk::SlotRing::Slot* slot = parameter_slots_.find(unit);
+  if (parameter_slots_.find(unit) == nullptr) {
+    const Span span(host_, span_name);
+    SlotRing::Slot* slot = parameter_slots_.take_or_evict(unit);
+    if (slot == nullptr) {
+      throw sdk::Error(STRATA_E_STATE, "unit '" + model_.unit(unit).name +
+                                           "' finds no free slot: limit_all_gathers = " +
+                                           std::to_string(options_.limit_all_gathers) +
+                                           " and as many units are in use. HINT: a larger "
+                                           "limit_all_gathers");
+    }
+    gather_into(*slot, unit);
+  }
+  const SlotRing::Slot* slot = parameter_slots_.lend(unit);
   view.data = slot->memory.data();
   view.ready = slot->ready.get();
   return view;
 }
 
-void Fsdp::release(uint32_t unit) {
-  if (is_alone()) return;
-  units_[unit].is_handed_out = false;
-  parameter_slots_.release(unit, compute());
-}
-
 // ---- one micro-batch ----
 
 strata_unit_view_t Fsdp::before_forward(const strata_unit_context_t& context) {
-  const Span span(host_, "fsdp/before_forward/all_gather");
-  const strata_unit_view_t view = gathered_view(context.unit);
+  if (context.phase == STRATA_PHASE_FORWARD && is_backward_over_) forget_done();
+  const strata_unit_view_t view = lend(context.unit, "fsdp/before_forward/all_gather");
   const bool is_recompute = context.phase == STRATA_PHASE_RECOMPUTE;
-  if (!is_alone() && options_.forward_prefetch && !is_recompute) prefetch(context.next_unit);
+  if (options_.forward_prefetch && !is_recompute) prefetch(context.next_unit);
   return view;
 }
 
 int32_t Fsdp::after_forward(const strata_unit_context_t& context) {
-  const bool is_kept = is_alone() || units_[context.unit].has_own_slot ||
+  if (is_whole(context.unit)) return STRATA_UNIT_KEPT;
+  group().check();  // its gather may have failed, and a forward without backward asks nowhere else
+  const bool is_kept = plan_.has_own_parameter_slot[context.unit] ||
                        context.phase == STRATA_PHASE_RECOMPUTE || context.backward_begins_here != 0;
   if (is_kept) return STRATA_UNIT_KEPT;
-  release(context.unit);
+  parameter_slots_.release(context.unit, compute());
   return STRATA_UNIT_RELEASED;
 }
 
 strata_unit_view_t Fsdp::before_backward(const strata_unit_context_t& context) {
-  const Span span(host_, "fsdp/before_backward/all_gather");
-  const strata_unit_view_t view = gathered_view(context.unit);
-  if (!is_alone() && options_.backward_prefetch == BackwardPrefetch::kPre) {
-    prefetch(context.next_unit);
-  }
+  const strata_unit_view_t view = lend(context.unit, "fsdp/before_backward/all_gather");
+  if (options_.backward_prefetch == BackwardPrefetch::kPre) prefetch(context.next_unit);
   return view;
 }
 
 strata_gradient_target_t Fsdp::gradient_target(const strata_unit_context_t& context) {
+  const sdk::UnitInfo& info = model_.unit(context.unit);
   Unit& unit = units_[context.unit];
   if (context.micro_batch == 0) unit.has_kept = unit.has_reduced = false;  // a new window
   strata_gradient_target_t target{};
   target.dtype = STRATA_DTYPE_F32;
   target.mode = unit.has_kept ? STRATA_GRADIENT_ADD : STRATA_GRADIENT_WRITE;
-  if (is_alone()) {
+  if (is_whole(context.unit)) {
     target.data = unit.gradient_shard.data();
     return target;
   }
@@ -256,52 +241,49 @@ strata_gradient_target_t Fsdp::gradient_target(const strata_unit_context_t& cont
   if (is_kept) {
     if (unit.kept_gradients.data() == nullptr) {
       unit.kept_gradients =
-          Buffer(host_, STRATA_PLACE_DEVICE, STRATA_TAG_GRADIENTS,
-                 model_.unit(context.unit).bytes(), STRATA_MEMORY_COLLECTIVE, "kept gradients");
+          Buffer(host_, STRATA_PLACE_DEVICE, STRATA_TAG_GRADIENTS, info.bytes(),
+                 STRATA_MEMORY_COLLECTIVE, ("kept gradients of " + info.name).c_str());
     }
     target.data = unit.kept_gradients.data();
     return target;
   }
-  sdk::SlotRing::Slot* slot = gradient_slots_.take(context.unit);
+  SlotRing::Slot* slot = gradient_slots_.take(context.unit);
   if (slot == nullptr) {
-    throw sdk::Error(STRATA_E_INTERNAL,
-                     "no gradient slot is free for unit '" + model_.unit(context.unit).name + "'");
+    throw sdk::Error(STRATA_E_INTERNAL, "no gradient slot is free for unit '" + info.name + "'");
   }
   target.data = slot->memory.data();
-  target.mode = STRATA_GRADIENT_WRITE;
   target.ready = slot->ready.get();  // the reduction of the unit that had it before
   return target;
 }
 
 int32_t Fsdp::after_backward(const strata_unit_context_t& context) {
-  const uint32_t u = context.unit;
-  Unit& unit = units_[u];
-  if (model_.unit(u).is_trainable) {
-    if (is_alone() || (context.sync == 0 && !options_.sync_each_batch)) {
-      unit.has_kept = true;
-    } else {
-      const Span span(host_, "fsdp/after_backward/reduce_scatter");
-      reduce(u);
-    }
+  const bool is_trainable = model_.unit(context.unit).is_trainable;
+  Unit& unit = units_[context.unit];
+  unit.is_done = true;
+  if (is_trainable && (is_alone() || (context.sync == 0 && !options_.sync_each_batch))) {
+    unit.has_kept = true;
+  } else if (is_trainable) {
+    reduce(context.unit);
   }
-  if (is_alone()) return STRATA_UNIT_KEPT;
-  release(u);
+  if (is_whole(context.unit)) return STRATA_UNIT_KEPT;
+  parameter_slots_.release(context.unit, compute());
   if (options_.backward_prefetch == BackwardPrefetch::kPost) prefetch(context.next_unit);
+  group().check();
   return STRATA_UNIT_RELEASED;
 }
 
 void Fsdp::reduce(uint32_t u) {
+  const Span span(host_, "fsdp/after_backward/reduce_scatter");
   Unit& unit = units_[u];
-  sdk::SlotRing::Slot* slot = gradient_slots_.find(u);
+  SlotRing::Slot* slot = gradient_slots_.find(u);
   const void* from = slot != nullptr ? slot->memory.data() : unit.kept_gradients.data();
   computed_.record(compute());
-  computed_.hold(group_->stream());
+  computed_.hold(group().stream());
   if (unit.has_reduced) {
     reduce_and_add(u, from);
   } else {
-    group_->communicator().reduce_scatter(from, unit.gradient_shard.data(),
-                                          model_.unit(u).numel / world_, STRATA_DTYPE_F32,
-                                          group_->stream());
+    group_->communicator().reduce_scatter(from, unit.gradient_shard.data(), slice_numel(u),
+                                          STRATA_DTYPE_F32, group_->stream());
   }
   unit.has_reduced = options_.sync_each_batch;
   unit.gradient_ready.record(group_->stream());
@@ -313,42 +295,54 @@ void Fsdp::reduce(uint32_t u) {
 
 // For sync_each_batch: a later micro-batch's sum goes through staging.
 void Fsdp::reduce_and_add(uint32_t u, const void* from) {
-  const uint64_t numel = model_.unit(u).numel / world_;
-  if (added_.bytes() < slice_bytes(u)) {
-    group_->synchronize("the last use of staging");
+  if (added_.data() == nullptr) {
     uint64_t largest = 0;
     for (uint32_t other = 0; other < model_.count(); ++other) {
-      largest = std::max(largest, slice_bytes(other));
+      if (model_.unit(other).is_trainable) largest = std::max(largest, slice_bytes(other));
     }
     added_ = Buffer(host_, STRATA_PLACE_DEVICE, STRATA_TAG_STAGING, largest,
                     STRATA_MEMORY_COLLECTIVE, "staging of sync_each_batch");
   }
-  group_->communicator().reduce_scatter(from, added_.data(), numel, STRATA_DTYPE_F32,
+  group_->communicator().reduce_scatter(from, added_.data(), slice_numel(u), STRATA_DTYPE_F32,
                                         group_->stream());
   sdk::check(sdk::services().kernels->add(host_, group_->stream(), units_[u].gradient_shard.data(),
-                                          STRATA_DTYPE_F32, added_.data(), STRATA_DTYPE_F32, numel),
+                                          STRATA_DTYPE_F32, added_.data(), STRATA_DTYPE_F32,
+                                          slice_numel(u)),
              "adding a micro-batch's gradients");
 }
 
 void Fsdp::end_backward(bool sync) {
   const Span span(host_, "fsdp/end_backward");
+  is_backward_over_ = true;
   if (sync) {
     for (Unit& unit : units_) unit.has_kept = unit.has_reduced = false;
+  } else {
+    forget_done();  // no update comes here
   }
-  if (is_alone()) return;
   last_reduced_.hold(compute());
-  group_->check();
+  group().check();
+}
+
+void Fsdp::forget_done() {
+  is_backward_over_ = false;
+  for (Unit& unit : units_) unit.is_done = false;
 }
 
 // ---- the step ----
 
+void Fsdp::before_step() { group().hold_compute(); }  // Note [Slices are read in place]
+
 void Fsdp::after_step(bool updated) {
+  forget_done();
   if (!updated || is_alone()) return;
-  for (const uint32_t unit : parameter_slots_.holders()) release(unit);  // old weights
+  slices_are_written_.record(compute());
+  for (const uint32_t unit : parameter_slots_.holders()) {
+    parameter_slots_.release(unit, compute());  // old weights
+  }
 }
 
 void Fsdp::all_reduce_small(const strata_small_reduction_t& reduction) {
-  group_->all_reduce_small(reduction);
+  group().all_reduce_small(reduction);
 }
 
 // ---- the end ----
@@ -357,20 +351,20 @@ void Fsdp::quiesce() {
   if (group_.has_value()) group_->synchronize("fsdp/quiesce");
 }
 
-void Fsdp::abort(const char*) noexcept {
-  if (group_.has_value()) group_->abort();
-}
+void Fsdp::abort(const char* reason) noexcept { abort_.trip(reason); }
 
 void Fsdp::detach() {
+  group_.reset();
   partitions_.clear();
   parameter_slots_ = {};
   gradient_slots_ = {};
   units_.clear();
   added_ = Buffer();
   opened_ = Buffer();
-  computed_ = Event();
-  last_reduced_ = Event();
-  group_.reset();
+  opened_unit_ = STRATA_NONE;
+  is_backward_over_ = false;
+  plan_ = {};
+  model_ = {};
 }
 
 sdk::Communicator* Fsdp::communicator() {
