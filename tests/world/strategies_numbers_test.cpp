@@ -1,0 +1,171 @@
+// Bytes at rest, bytes gathered and bytes sent are what the formulas and estimate() say, exactly.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/world/toy_host.h"
+
+namespace strata::tests {
+namespace {
+
+// Counters of one rank in its second step, and what was estimated.
+struct Measured {
+  strata_estimate_t estimate{};
+  device::PlaceStats at_rest;
+  device::PlaceStats in_step;
+  uint64_t sent_bytes = 0;
+  uint64_t unit_numel = 0;  // padded, of all units
+};
+
+Measured measure(const std::string& strategy, const ToyModel& model, uint32_t world) {
+  ToyTraining training;
+  training.world = world;
+  const auto reference = train_reference(model, training);
+  const plugin::ResolvedStrategy resolved = find_strategy(strategy);
+  Measured measured;
+  run_ranks(static_cast<int>(world), [&](RankOfTest& rank) {
+    ToyHost host(rank, resolved, model, training, reference);
+    ASSERT_TRUE(host.attach().ok());
+    ASSERT_TRUE(host.initialise().ok());
+    ASSERT_TRUE(host.step(0).ok());
+    const device::MemoryStats at_rest = rank.host->memory_stats();
+    rank.host->reset_memory_peaks();
+    rank.host->take_sent_bytes();
+    ASSERT_TRUE(host.step(1).ok());
+    if (rank.world.rank + 1 != rank.world.size) return (void)host.detach();
+    ToyDescription sizes(model);
+    const auto estimate = plugin::StrategyInstance::estimate(resolved, rank.world,
+                                                             {STRATA_DEVICE_CPU, 0}, sizes.model());
+    ASSERT_TRUE(estimate.ok()) << estimate.status().message();
+    measured.estimate = *estimate;
+    measured.sent_bytes = rank.host->take_sent_bytes();
+    measured.at_rest = at_rest.device;
+    measured.in_step = rank.host->memory_stats().device;
+    for (uint32_t u = 0; u < model.units.size(); ++u) {
+      measured.unit_numel += host.description().unit(u).numel;
+    }
+    EXPECT_TRUE(host.detach().ok());
+  });
+  return measured;
+}
+
+const std::vector<std::string>& all_strategies() {
+  static const std::vector<std::string> all = {
+      "ddp",
+      "ddp:bucket_cap_mb=0,first_bucket_cap_mb=0",
+      "ddp:overlap_comm=false",
+      "fsdp",
+      "fsdp:reshard_after_forward=false",
+      "fsdp:backward_prefetch=none,forward_prefetch=false",
+      "fsdp:limit_all_gathers=1",
+      "fsdp:limit_all_gathers=64",
+      "fsdp:overlap_comm=false",
+  };
+  return all;
+}
+
+void expect_estimate(const std::string& strategy, const ToyModel& model, uint32_t world) {
+  SCOPED_TRACE(strategy + " on " + std::to_string(world) + " ranks");
+  const Measured m = measure(strategy, model, world);
+  EXPECT_EQ(m.at_rest.used[STRATA_TAG_PARAMETERS], m.estimate.param_bytes);
+  EXPECT_EQ(m.at_rest.used[STRATA_TAG_GRADIENTS], m.estimate.grad_bytes);
+  EXPECT_EQ(m.at_rest.used[STRATA_TAG_OPTIMIZER], m.estimate.master_bytes);
+  EXPECT_EQ(m.in_step.peak[STRATA_TAG_PARAMETERS], m.estimate.param_bytes);
+  EXPECT_EQ(m.in_step.peak[STRATA_TAG_GATHERED], m.estimate.gathered_peak_bytes);
+  EXPECT_EQ(m.in_step.peak[STRATA_TAG_STAGING], m.estimate.staging_peak_bytes);
+  EXPECT_EQ(m.sent_bytes, m.estimate.sent_bytes_per_step);
+}
+
+TEST(Estimates, AreWhatIsMeasuredToTheByte) {
+  for (const uint32_t world : {1u, 2u, 3u, 4u}) {
+    for (const std::string& strategy : all_strategies()) {
+      for (const ToyModel& model : {tied_model(), chain_model(), partly_frozen_model()}) {
+        expect_estimate(strategy, model, world);
+      }
+    }
+  }
+  expect_estimate("single", tied_model(), 1);
+}
+
+TEST(Estimates, OfRandomModelsAreWhatIsMeasured) {
+  for (uint64_t seed = 100; seed < 118; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const auto world = static_cast<uint32_t>(1 + seed % 4);
+    expect_estimate(all_strategies()[seed % all_strategies().size()], random_model(seed), world);
+  }
+}
+
+uint64_t padded(uint64_t numel, uint64_t multiple) {
+  return (numel + multiple - 1) / multiple * multiple;
+}
+
+// The formulas by hand, for the chain: 400; 130 and 5; 64; 1, 1 and 1; 777 elements.
+std::vector<uint64_t> chain_numels(uint64_t world) {
+  const uint64_t m = 64 * world;
+  return {padded(400, m), padded(192 + 5, m), padded(64, m), padded(128 + 1, m), padded(777, m)};
+}
+
+TEST(Formulas, HoldForDdp) {
+  for (const uint32_t world : {1u, 2u, 3u, 4u}) {
+    uint64_t p = 0;
+    for (const uint64_t numel : chain_numels(world)) p += numel;
+    const Measured m = measure("ddp", chain_model(), world);
+    EXPECT_EQ(m.unit_numel, p);
+    EXPECT_EQ(m.at_rest.used[STRATA_TAG_PARAMETERS], 4 * p);
+    EXPECT_EQ(m.at_rest.used[STRATA_TAG_GRADIENTS], 4 * p);
+    EXPECT_EQ(m.in_step.peak[STRATA_TAG_GATHERED], 0u);
+    EXPECT_EQ(m.in_step.peak[STRATA_TAG_STAGING], 0u);
+    EXPECT_EQ(m.sent_bytes * world, (world - 1) * 2 * 4 * p);
+  }
+}
+
+TEST(Formulas, HoldForFsdp) {
+  for (const uint32_t world : {2u, 3u, 4u}) {
+    const std::vector<uint64_t> numels = chain_numels(world);
+    uint64_t p = 0;
+    for (const uint64_t numel : numels) p += numel;
+    const uint64_t roots = numels[0] + numels[4];  // gathered once
+    const uint64_t largest = std::max({numels[1], numels[2], numels[3]});
+    const Measured m = measure("fsdp", chain_model(), world);
+    EXPECT_EQ(m.at_rest.used[STRATA_TAG_PARAMETERS], 4 * p / world);
+    EXPECT_EQ(m.at_rest.used[STRATA_TAG_GRADIENTS], 4 * p / world);
+    EXPECT_EQ(m.in_step.peak[STRATA_TAG_GATHERED], 4 * (roots + 2 * largest));
+    EXPECT_EQ(m.in_step.peak[STRATA_TAG_STAGING], 4 * (roots + 2 * largest));
+    EXPECT_EQ(m.sent_bytes * world, (world - 1) * 4 * (3 * p - roots));
+
+    const Measured kept = measure("fsdp:reshard_after_forward=false", chain_model(), world);
+    EXPECT_EQ(kept.in_step.peak[STRATA_TAG_GATHERED], 4 * p);
+    EXPECT_EQ(kept.sent_bytes * world, (world - 1) * 4 * 2 * p);
+
+    const Measured one = measure("fsdp:limit_all_gathers=1", chain_model(), world);
+    EXPECT_EQ(one.in_step.peak[STRATA_TAG_GATHERED], 4 * (roots + largest));
+  }
+}
+
+TEST(Formulas, CountWholeGradientsOnlyWhereMicroBatchesAreKept) {
+  const ToyModel model = chain_model();
+  ToyTraining training;
+  training.world = 2;
+  training.accumulation = 2;
+  uint64_t p = 0;
+  for (const uint64_t numel : chain_numels(2)) p += numel;
+  for (const bool is_each : {false, true}) {
+    training.reduces_each_batch = is_each;
+    const auto reference = train_reference(model, training);
+    const plugin::ResolvedStrategy resolved =
+        find_strategy(is_each ? "fsdp:sync_each_batch=true" : "fsdp");
+    run_ranks(2, [&](RankOfTest& rank) {
+      ToyHost host(rank, resolved, model, training, reference);
+      ASSERT_TRUE(host.attach().ok());
+      ASSERT_TRUE(host.initialise().ok());
+      EXPECT_EQ(rank.host->memory_stats().device.used[STRATA_TAG_GRADIENTS], 4 * p / 2);
+      ASSERT_TRUE(host.step(0).ok());
+      EXPECT_EQ(rank.host->memory_stats().device.used[STRATA_TAG_GRADIENTS],
+                is_each ? 4 * p / 2 : 4 * p / 2 + 4 * p);
+      EXPECT_TRUE(host.detach().ok());
+    });
+  }
+}
+
+}  // namespace
+}  // namespace strata::tests
