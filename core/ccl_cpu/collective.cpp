@@ -8,6 +8,8 @@ namespace {
 
 // From this size on a message pushes out of the caches what the next computation needs.
 constexpr uint64_t kBypassBytes = 16 << 20;
+// From this size on a staged piece goes past the caches; see Note [Staging past the caches].
+constexpr uint64_t kBypassStageBytes = 32 << 10;
 // How much is done between two looks at the abort flag.
 constexpr uint64_t kStrideBytes = 4 << 20;
 
@@ -99,8 +101,14 @@ bool Collective::is_every_receive_shared() const {
                      [](const View& v) { return v.receive != nullptr; });
 }
 
-Caching Collective::caching(uint64_t bytes) const {
-  return bytes >= kBypassBytes ? Caching::kBypass : Caching::kKeep;
+Caching Collective::caching_of_message() const {
+  const uint64_t ranks = operation_.kind == Kind::kAllGather ? size_ : 1;
+  return operation_.count * each_ * ranks >= kBypassBytes ? Caching::kBypass : Caching::kKeep;
+}
+
+// See Note [Staging past the caches].
+Caching Collective::caching_of_stage(uint64_t bytes) const {
+  return bytes >= kBypassStageBytes ? Caching::kBypass : Caching::kKeep;
 }
 
 // Chunk `index` of `elements` elements of the operation's count.
@@ -109,31 +117,28 @@ Collective::Range Collective::chunk(uint64_t index, uint64_t elements) const {
   return {begin, std::min(elements, operation_.count - begin)};
 }
 
-bool Collective::reduce_big(const std::vector<const char*>& sources,
-                            const std::vector<char*>& targets, uint64_t count) {
+bool Collective::reduce_big(std::vector<const void*> sources, std::vector<Target> targets,
+                            uint64_t count) {
   const uint64_t stride = kStrideBytes / each_;
-  std::vector<const void*> from(sources.begin(), sources.end());
-  std::vector<void*> to(targets.begin(), targets.end());
   Reduction r{operation_.dtype,
               operation_.op,
-              from.data(),
-              static_cast<uint32_t>(from.size()),
-              to.data(),
-              static_cast<uint32_t>(to.size()),
-              0,
-              caching(operation_.count * each_)};
+              sources.data(),
+              static_cast<uint32_t>(sources.size()),
+              targets.data(),
+              static_cast<uint32_t>(targets.size()),
+              0};
   for (uint64_t begin = 0; begin < count; begin += stride) {
     if (has_failed()) return false;
     r.count = std::min(stride, count - begin);
     reduce(r);
-    for (auto& pointer : from) pointer = static_cast<const char*>(pointer) + stride * each_;
-    for (auto& pointer : to) pointer = static_cast<char*>(pointer) + stride * each_;
+    for (const void*& data : sources) data = static_cast<const char*>(data) + stride * each_;
+    for (Target& target : targets) target.data = static_cast<char*>(target.data) + stride * each_;
   }
   return true;
 }
 
 bool Collective::copy_big(char* target, const char* source, uint64_t bytes) {
-  const Caching how = caching(operation_.count * each_ * size_);
+  const Caching how = caching_of_message();
   for (uint64_t begin = 0; begin < bytes; begin += kStrideBytes) {
     if (has_failed()) return false;
     copy(target + begin, source + begin, std::min(kStrideBytes, bytes - begin), how);
@@ -176,15 +181,15 @@ void Collective::stage_for_all_reduce(uint64_t index) {
     if (rank == rank_) continue;
     const Range share = share_of(rank, all);
     copy(stage + (share.begin - all.begin) * each_, send_ + share.begin * each_,
-         share.count * each_, Caching::kKeep);
+         share.count * each_, caching_of_stage(share.count * each_));
   }
 }
 
 bool Collective::reduce_share(Range all, uint32_t parity) {
   const Range share = share_of(rank_, all);
   const uint64_t in_stage = (share.begin - all.begin) * each_;
-  std::vector<const char*> sources(size_);
-  std::vector<char*> targets = {receive_ + share.begin * each_};
+  std::vector<const void*> sources(size_);
+  std::vector<Target> targets = {{receive_ + share.begin * each_, caching_of_message()}};
   bool is_result_staged = false;
   for (uint32_t rank = 0; rank < size_; ++rank) {
     sources[rank] = rank == rank_           ? send_ + share.begin * each_
@@ -192,14 +197,17 @@ bool Collective::reduce_share(Range all, uint32_t parity) {
                                             : link_.stage(rank, parity) + in_stage;
     if (rank == rank_) continue;
     if (is_sharing_receive(rank)) {
-      targets.push_back(views_[rank].receive + share.begin * each_);
+      targets.push_back({views_[rank].receive + share.begin * each_, caching_of_message()});
     } else {
       is_result_staged = true;
     }
   }
-  if (is_result_staged) targets.push_back(link_.stage(rank_, 2 + parity) + in_stage);
+  if (is_result_staged) {
+    targets.push_back(
+        {link_.stage(rank_, 2 + parity) + in_stage, caching_of_stage(share.count * each_)});
+  }
   sent_bytes_ += (all.count - share.count + share.count * (size_ - 1)) * each_;
-  return reduce_big(sources, targets, share.count);
+  return reduce_big(std::move(sources), std::move(targets), share.count);
 }
 
 void Collective::take_results(Range all, uint32_t parity) {
@@ -240,13 +248,13 @@ void Collective::stage_for_reduce_scatter(uint64_t index) {
     if (rank == rank_) continue;
     copy(stage + rank * scatter_chunk() * each_,
          send_ + (rank * operation_.count + part.begin) * each_, part.count * each_,
-         Caching::kKeep);
+         caching_of_stage(part.count * each_));
   }
 }
 
 bool Collective::reduce_part(Range part, uint32_t parity) {
   const uint64_t in_send = (rank_ * operation_.count + part.begin) * each_;
-  std::vector<const char*> sources(size_);
+  std::vector<const void*> sources(size_);
   for (uint32_t rank = 0; rank < size_; ++rank) {
     sources[rank] = rank == rank_ ? send_ + in_send
                     : is_sharing_send(rank)
@@ -254,7 +262,8 @@ bool Collective::reduce_part(Range part, uint32_t parity) {
                         : link_.stage(rank, parity) + rank_ * scatter_chunk() * each_;
   }
   sent_bytes_ += part.count * (size_ - 1) * each_;
-  return reduce_big(sources, {receive_ + part.begin * each_}, part.count);
+  return reduce_big(std::move(sources), {{receive_ + part.begin * each_, caching_of_message()}},
+                    part.count);
 }
 
 // ---- all_gather and broadcast: senders' bytes go to everybody -----------------------------------
@@ -293,7 +302,7 @@ bool Collective::spread() {
     for (uint32_t sender = 0; sender < size_; ++sender) {
       if (sender == rank_ || !must_stage(sender) || is_sharing_receive(rank_)) continue;
       copy(receive_ + place_of(sender) + part.begin * each_, link_.stage(sender, i % 2),
-           part.count * each_, Caching::kKeep);
+           part.count * each_, caching_of_message());
     }
     if (i + 1 == chunks) break;
     if (must_stage(rank_)) stage_for_spread(i + 1);
@@ -305,7 +314,7 @@ bool Collective::spread() {
 void Collective::stage_for_spread(uint64_t index) {
   const Range part = chunk(index, kStageBytes / each_);
   copy(link_.stage(rank_, index % 2), send_ + part.begin * each_, part.count * each_,
-       Caching::kKeep);
+       caching_of_stage(part.count * each_));
 }
 
 // This rank's own bytes, what it can read from peers, and what it can write into peers.

@@ -2,7 +2,6 @@
 
 #include <linux/futex.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -44,12 +43,6 @@ void sleep_on(std::atomic<uint32_t>& word, uint32_t seen, milliseconds limit) {
 void wake_all(std::atomic<uint32_t>& word) {
   ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, INT_MAX, nullptr, nullptr,
             0);
-}
-
-int usable_cores() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  return ::sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
 }
 
 // Control blocks made by this process whose ranks have not all joined yet, by nonce.
@@ -135,7 +128,7 @@ Failure RankLink::open(const JoinRequest& request) {
   size_ = request.size;
   name_ = request.name;
   timeout_ = request.timeout;
-  has_spare_cores_ = static_cast<int>(size_) <= usable_cores();
+  has_spare_cores_ = size_ <= ::sysconf(_SC_NPROCESSORS_ONLN);
   watches_.resize(size_);
 
   IdContent content;

@@ -87,7 +87,22 @@ void copy_past_caches(char* target, const char* source, size_t bytes) {
   }
   std::memcpy(target, source, bytes);
 }
+// What was written past the caches is seen by others before what is written from now on.
+void end_bypass() { _mm_sfence(); }
+#else
+void copy_past_caches(char* target, const char* source, size_t bytes) {
+  std::memcpy(target, source, bytes);
+}
+void end_bypass() {}
 #endif
+
+void copy_lines(char* target, const char* source, size_t bytes, Caching caching) {
+  if (caching == Caching::kBypass) {
+    copy_past_caches(target, source, bytes);
+  } else if (bytes != 0) {
+    std::memcpy(target, source, bytes);
+  }
+}
 
 }  // namespace
 
@@ -105,14 +120,8 @@ size_t element_size(int32_t dtype) {
 }
 
 void copy(void* target, const void* source, size_t bytes, Caching caching) {
-#if defined(__x86_64__)
-  if (caching == Caching::kBypass) {
-    copy_past_caches(static_cast<char*>(target), static_cast<const char*>(source), bytes);
-    _mm_sfence();
-    return;
-  }
-#endif
-  if (bytes != 0) std::memcpy(target, source, bytes);
+  copy_lines(static_cast<char*>(target), static_cast<const char*>(source), bytes, caching);
+  if (caching == Caching::kBypass) end_bypass();
 }
 
 void reduce(const Reduction& r) {
@@ -123,37 +132,29 @@ void reduce(const Reduction& r) {
   const size_t bytes_each = element_size(r.dtype);
   const Loops::Block reduce_block = level().loops->by_dtype[r.dtype - 1][r.op - 1];
   const auto* sources = reinterpret_cast<const char* const*>(r.sources);
-  // A target that was just read is in the caches already.
-  const auto is_source = [&](const void* target) {
-    return std::find(r.sources, r.sources + r.source_count, target) != r.sources + r.source_count;
+  // A target that was just read is in the caches already: blocks are computed into it. If all
+  // targets are written past the caches, they are computed into a block that stays there.
+  const auto is_in_cache = [&](const Target& target) {
+    return target.caching == Caching::kKeep || std::find(r.sources, r.sources + r.source_count,
+                                                         target.data) != r.sources + r.source_count;
   };
-  uint32_t direct = 0;  // the target into which blocks are computed
-  while (direct < r.target_count && !is_source(r.targets[direct])) ++direct;
-  const bool has_direct = direct < r.target_count || r.caching == Caching::kKeep;
-  direct = direct < r.target_count ? direct : 0;
+  const Target* const end = r.targets + r.target_count;
+  const Target* const direct = std::find_if(r.targets, end, is_in_cache);
 
   alignas(64) char block[kBlockElements * 8];
   for (size_t begin = 0; begin < r.count; begin += kBlockElements) {
     const size_t count = std::min(kBlockElements, r.count - begin);
     const size_t skip = begin * bytes_each;
-    char* results = has_direct ? static_cast<char*>(r.targets[direct]) + skip : block;
-    // The other targets may be sources as well: they are written when the block has been read.
+    char* const results = direct != end ? static_cast<char*>(direct->data) + skip : block;
     reduce_block(results, sources, r.source_count, begin, count);
-    for (uint32_t t = 0; t < r.target_count; ++t) {
-      if (has_direct && t == direct) continue;
-      const Caching caching = is_source(r.targets[t]) ? Caching::kKeep : r.caching;
-#if defined(__x86_64__)
-      if (caching == Caching::kBypass) {
-        copy_past_caches(static_cast<char*>(r.targets[t]) + skip, results, count * bytes_each);
-        continue;
-      }
-#endif
-      std::memcpy(static_cast<char*>(r.targets[t]) + skip, results, count * bytes_each);
+    // Targets may be sources: they are written when the block has been read.
+    for (const Target* target = r.targets; target != end; ++target) {
+      if (target == direct) continue;
+      copy_lines(static_cast<char*>(target->data) + skip, results, count * bytes_each,
+                 is_in_cache(*target) ? Caching::kKeep : Caching::kBypass);
     }
   }
-#if defined(__x86_64__)
-  if (r.caching == Caching::kBypass) _mm_sfence();
-#endif
+  end_bypass();
 }
 
 const char* vector_level() { return level().name; }

@@ -16,15 +16,19 @@ enum class Caching { kKeep, kBypass };
 // 0 for an unknown dtype.
 size_t element_size(int32_t dtype);
 
+struct Target {
+  void* data;  // a source, or apart from all sources
+  Caching caching;
+};
+
 struct Reduction {
   int32_t dtype;  // STRATA_DTYPE_*
   int32_t op;     // STRATA_REDUCE_*
   const void* const* sources;
   uint32_t source_count;  // at least 1
-  void* const* targets;   // a target may be a source, or apart from all
+  const Target* targets;
   uint32_t target_count;  // at least 1
   size_t count;           // elements
-  Caching caching = Caching::kKeep;
 };
 
 // targets[t][i] = ((sources[0][i] op sources[1][i]) op sources[2][i]) ... for every t and i.

@@ -146,8 +146,8 @@ std::vector<char> reduced(const std::vector<const char*>& sources, size_t count,
                           int32_t op, Caching caching = Caching::kKeep) {
   std::vector<char> out(count * element_size(dtype));
   std::vector<const void*> from(sources.begin(), sources.end());
-  void* target = out.data();
-  reduce({dtype, op, from.data(), static_cast<uint32_t>(from.size()), &target, 1, count, caching});
+  const Target target{out.data(), caching};
+  reduce({dtype, op, from.data(), static_cast<uint32_t>(from.size()), &target, 1, count});
   return out;
 }
 
@@ -197,16 +197,18 @@ TEST_P(EveryLevel, WritesEveryTargetEvenWhereTargetsAreSources) {
         values.push_back(random_values(STRATA_DTYPE_F32, count, r));
       std::vector<const char*> sources;
       std::vector<const void*> from;
-      std::vector<void*> to;
+      std::vector<Target> to;
       for (auto& v : values) sources.push_back(v.data()), from.push_back(v.data());
       std::vector<char> expected(count * 4);
       reduce_reference(sources, expected.data(), count, STRATA_DTYPE_F32, STRATA_REDUCE_SUM);
       std::vector<char> apart(count * 4 + 4);
-      to.push_back(apart.data() + 4);
-      for (auto& v : values) to.push_back(v.data());
+      to.push_back({apart.data() + 4, caching});
+      for (auto& v : values) to.push_back({v.data(), caching});
       reduce({STRATA_DTYPE_F32, STRATA_REDUCE_SUM, from.data(), static_cast<uint32_t>(ranks),
-              to.data(), static_cast<uint32_t>(to.size()), count, caching});
-      for (void* target : to) EXPECT_EQ(std::memcmp(target, expected.data(), expected.size()), 0);
+              to.data(), static_cast<uint32_t>(to.size()), count});
+      for (const Target& target : to) {
+        EXPECT_EQ(std::memcmp(target.data, expected.data(), expected.size()), 0);
+      }
     }
   }
 }
