@@ -48,6 +48,9 @@ class ToyHost {
   Status read_back(uint32_t step);
   Status detach();
 
+  // From now on weights may be wrong: what failed is told behind the call that began it.
+  void expect_failure() { expects_weights_ = false; }
+
   plugin::StrategyInstance& strategy() { return *strategy_; }
   void destroy() { strategy_.reset(); }
   device::Host& host() { return *rank_.host; }
@@ -87,6 +90,7 @@ class ToyHost {
   };
   std::vector<Unit> units_;
   uint32_t calls_ = 0;
+  bool expects_weights_ = true;
 };
 
 // Trains on ranks as threads and expects the reference's weights everywhere, all the way.
