@@ -12,17 +12,10 @@
 #include "strata/formats/json.h"
 #include "strata/zoo/gpt2_spec.h"
 #include "strata/zoo/head_loss.h"
+#include "strata/zoo/layers.h"
 
 namespace strata::zoo {
 namespace {
-
-// Conv1D of GPT-2: x (..., in) times weight (in, out), plus bias.
-at::Tensor conv1d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  std::vector<int64_t> shape = x.sizes().vec();
-  const at::Tensor flat = x.reshape({-1, shape.back()});
-  shape.back() = weight.size(1);
-  return at::addmm(bias, flat, weight).view(shape);
-}
 
 at::Tensor positions_from_zero(const at::Tensor& ids) {
   return at::arange(ids.size(1), at::kLong).unsqueeze(0);
@@ -178,7 +171,7 @@ at::Tensor Gpt2::activate(const at::Tensor& x) const {
   if (name == "relu") return at::relu(x);
   if (name == "silu" || name == "swish") return at::silu(x);
   if (name == "tanh") return at::tanh(x);
-  return at::gelu(x, "tanh");
+  return gelu_tanh(x);
 }
 
 at::Tensor Gpt2::final_norm(const at::Tensor& x) const {

@@ -1,15 +1,22 @@
 #include "strata/zoo/head_loss.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "strata/zoo/cpu_loops.h"
+#include "strata/zoo/matmul.h"
 
 namespace strata::zoo {
 namespace {
 
-// Logits of a chunk: 4 MiB, so that they stay in the last-level cache between their passes.
-constexpr int64_t kChunkElements = 1 << 20;
+// Logits of a chunk, 16 MiB: few enough for the cache to help, many enough for fast products.
+constexpr int64_t kChunkElements = 1 << 22;
+constexpr int64_t kChunkRows = 128;  // at least
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
@@ -27,49 +34,80 @@ void check_labels(const at::Tensor& labels, int64_t vocab) {
               labels.max().item<int64_t>());
 }
 
-// log_probabilities (R, V) becomes the gradient of the loss sum by the logits: probabilities, less
-// 1 at the label.
-void to_logits_grad(at::Tensor& log_probabilities, const at::Tensor& index,
-                    const at::Tensor& has_label) {
-  log_probabilities.exp_();
-  log_probabilities.scatter_add_(1, index, at::full({}, -1.0F).expand_as(index));
-  log_probabilities.mul_(has_label.unsqueeze(1));
+// The loss sum of logits (R, V), which become its gradient by them (with `wants_grad`): softmax,
+// less 1 at the label; zeros where there is none.
+double cross_entropy(const at::Tensor& logits, const at::Tensor& labels, bool wants_grad) {
+  const int64_t rows = logits.size(0);
+  const int64_t vocab = logits.size(1);
+  auto* values = logits.mutable_data_ptr<float>();
+  const auto* label = labels.const_data_ptr<int64_t>();
+  std::vector<double> losses(static_cast<size_t>(rows), 0.0);
+  at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      float* of_row = values + row * vocab;
+      if (label[row] != kNoLabel) {
+        losses[static_cast<size_t>(row)] =
+            cpu::cross_entropy(of_row, vocab, label[row], wants_grad);
+      } else if (wants_grad) {
+        std::fill(of_row, of_row + vocab, 0.0F);
+      }
+    }
+  });
+  return std::accumulate(losses.begin(), losses.end(), 0.0);
+}
+
+// The same for other devices and dtypes.
+double cross_entropy_of_libtorch(const at::Tensor& logits, const at::Tensor& labels,
+                                 bool wants_grad) {
+  const at::Tensor has_label = labels.ne(kNoLabel).to(at::kFloat);
+  const at::Tensor index = labels.clamp_min(0).unsqueeze(1);
+  at::Tensor log_probabilities = at::log_softmax(logits, 1, at::kFloat);
+  const at::Tensor picked = log_probabilities.gather(1, index).squeeze(1) * has_label;
+  if (wants_grad) {
+    log_probabilities.exp_();
+    log_probabilities.scatter_add_(
+        1, index, at::full({}, -1.0F, log_probabilities.options()).expand_as(index));
+    logits.copy_(log_probabilities.mul_(has_label.unsqueeze(1)));
+  }
+  return -picked.sum(at::kDouble).item<double>();
 }
 
 Sums compute(const at::Tensor& rows, const at::Tensor& weight, const at::Tensor& labels,
              bool wants_rows_grad, bool wants_weight_grad) {
   const int64_t count = rows.size(0);
-  const int64_t chunk = std::max<int64_t>(1, kChunkElements / weight.size(0));
-  const at::Tensor has_label = labels.ne(kNoLabel).to(at::kFloat);
-  const at::Tensor index = labels.clamp_min(0).unsqueeze(1);
+  const int64_t vocab = weight.size(0);
+  const int64_t chunk = std::min(std::max(kChunkRows, kChunkElements / vocab), count);
+  const bool is_plain = rows.device().is_cpu() && rows.scalar_type() == at::kFloat;
+  const bool wants_grad = wants_rows_grad || wants_weight_grad;
   Sums sums;
   if (wants_rows_grad) sums.rows_grad = at::empty_like(rows);
-  if (wants_weight_grad) sums.weight_grad = at::zeros_like(weight);
+  if (wants_weight_grad) {
+    sums.weight_grad = count > 0 ? at::empty_like(weight) : at::zeros_like(weight);
+  }
+  const at::Tensor memory = at::empty({chunk, vocab}, rows.options());
   for (int64_t begin = 0; begin < count; begin += chunk) {
     const int64_t size = std::min(chunk, count - begin);
     const at::Tensor part = rows.narrow(0, begin, size);
-    const at::Tensor part_index = index.narrow(0, begin, size);
-    const at::Tensor part_has_label = has_label.narrow(0, begin, size);
-    at::Tensor logits = at::log_softmax(at::mm(part, weight.t()), 1);
-    const at::Tensor picked = logits.gather(1, part_index).squeeze(1) * part_has_label;
-    sums.loss -= picked.sum(at::kDouble).item<double>();
-    if (!wants_rows_grad && !wants_weight_grad) continue;
-    to_logits_grad(logits, part_index, part_has_label);
+    const at::Tensor part_labels = labels.narrow(0, begin, size);
+    const at::Tensor logits = memory.narrow(0, 0, size);
+    multiply_into(logits, part, weight.t(), false);
+    sums.loss += is_plain ? cross_entropy(logits, part_labels, wants_grad)
+                          : cross_entropy_of_libtorch(logits, part_labels, wants_grad);
     if (wants_rows_grad) {
-      at::Tensor out = sums.rows_grad.narrow(0, begin, size);
-      at::mm_out(out, logits, weight);
+      multiply_into(sums.rows_grad.narrow(0, begin, size), logits, weight, false);
     }
-    if (wants_weight_grad) sums.weight_grad.addmm_(logits.t(), part);
+    if (wants_weight_grad) multiply_into(sums.weight_grad, logits.t(), part, begin > 0);
   }
   return sums;
 }
 
 struct HeadLoss : torch::autograd::Function<HeadLoss> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& rows,
-                            const at::Tensor& weight, const at::Tensor& labels) {
-    const Sums sums = compute(rows, weight, labels, rows.requires_grad(), weight.requires_grad());
+                            const at::Tensor& weight, const at::Tensor& labels, bool has_backward) {
+    const Sums sums = compute(rows, weight, labels, has_backward && rows.requires_grad(),
+                              has_backward && weight.requires_grad());
     context->save_for_backward({sums.rows_grad, sums.weight_grad});
-    return at::full({}, sums.loss, rows.options());
+    return at::full({}, sums.loss, rows.options().dtype(at::kFloat));
   }
 
   static variable_list backward(AutogradContext* context, variable_list output_grads) {
@@ -79,7 +117,7 @@ struct HeadLoss : torch::autograd::Function<HeadLoss> {
     const auto scaled = [&](const at::Tensor& grad) {
       return !grad.defined() || is_one ? grad : grad * scale;
     };
-    return {scaled(saved[0]), scaled(saved[1]), at::Tensor()};
+    return {scaled(saved[0]), scaled(saved[1]), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -87,10 +125,9 @@ struct HeadLoss : torch::autograd::Function<HeadLoss> {
 
 at::Tensor head_loss(const at::Tensor& rows, const at::Tensor& weight, const at::Tensor& labels) {
   check_labels(labels, weight.size(0));
-  const bool wants_grad =
-      at::GradMode::is_enabled() && (rows.requires_grad() || weight.requires_grad());
-  if (wants_grad) return HeadLoss::apply(rows, weight, labels);
-  return at::full({}, compute(rows, weight, labels, false, false).loss, rows.options());
+  // Inside of apply() gradients are off.
+  return HeadLoss::apply(rows.contiguous(), weight, labels.contiguous(),
+                         at::GradMode::is_enabled());
 }
 
 }  // namespace strata::zoo

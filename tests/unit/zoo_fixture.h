@@ -3,6 +3,7 @@
 #define STRATA_TESTS_ZOO_FIXTURE_H_
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -31,6 +32,7 @@ inline at::Tensor tensor_of(const formats::SafetensorsFile& file, const std::str
 class BoundModel {
  public:
   explicit BoundModel(const std::string& path) {
+    at::set_num_threads(1);  // models are tiny: threads would only wait for each other
     auto loaded = zoo::load_model(path);
     EXPECT_TRUE(loaded.ok()) << loaded.status().message();
     model = std::move(loaded).value();

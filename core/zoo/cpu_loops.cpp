@@ -1,0 +1,68 @@
+#include "strata/zoo/cpu_loops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace strata::zoo::cpu {
+namespace {
+
+struct Loops {
+  void (*gelu)(const float*, float*, int64_t);
+  void (*gelu_backward)(const float*, const float*, float*, int64_t);
+  double (*cross_entropy)(float*, int64_t, int64_t, bool);
+};
+
+// Vectors never pass through a real call, whose convention depends on the instruction set.
+#define STRATA_INLINE [[gnu::always_inline]] inline
+
+namespace baseline {
+#include "strata/zoo/cpu_loops.inc"
+}  // namespace baseline
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+namespace avx2 {
+#include "strata/zoo/cpu_loops.inc"
+}  // namespace avx2
+#pragma GCC pop_options
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512dq,avx512vl,avx512bw,fma,prefer-vector-width=512")
+namespace avx512 {
+#include "strata/zoo/cpu_loops.inc"
+}  // namespace avx512
+#pragma GCC pop_options
+
+const Loops& choose() {
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw")) {
+    return avx512::kLoops;
+  }
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2::kLoops;
+  return baseline::kLoops;
+}
+#else
+const Loops& choose() { return baseline::kLoops; }
+#endif
+#undef STRATA_INLINE
+
+const Loops& loops() {
+  static const Loops& chosen = choose();
+  return chosen;
+}
+
+}  // namespace
+
+void gelu_tanh(const float* x, float* out, int64_t count) { loops().gelu(x, out, count); }
+
+void gelu_tanh_backward(const float* grad, const float* x, float* out, int64_t count) {
+  loops().gelu_backward(grad, x, out, count);
+}
+
+double cross_entropy(float* logits, int64_t count, int64_t label, bool wants_grad) {
+  return loops().cross_entropy(logits, count, label, wants_grad);
+}
+
+}  // namespace strata::zoo::cpu
