@@ -3,8 +3,10 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
+#include <mutex>
 
 #include "strata/base/check.h"
 
@@ -13,7 +15,10 @@ namespace {
 
 constexpr int64_t kBlock = 64;
 constexpr int64_t kGrainBlocks = 4096;  // 1 MiB of gradients
+constexpr int64_t kBatch = 64;          // blocks at a time: 16 KiB, which stay in the cache
 constexpr int kLowest = -320;           // exponent of limb 0
+constexpr int kMantissaBits = 52;
+constexpr uint64_t kMantissaMask = (uint64_t{1} << kMantissaBits) - 1;
 
 // Sum of squares of 64 floats. Eight running sums, then a tree: the compiler's vectors do not
 // change the order.
@@ -39,23 +44,35 @@ void block_sums(const float* values, int64_t blocks, double* sums) {
 }  // namespace
 
 void ExactSum::add(double value) {
-  if (value == 0) return;
-  int exponent = 0;
-  // value = mantissa * 2^exponent with a mantissa of 53 bits.
-  const auto mantissa = static_cast<uint64_t>(std::ldexp(std::frexp(value, &exponent), 53));
-  const int shift = exponent - 53 - kLowest;
-  if (shift + 53 <= 0) return;
-  const unsigned __int128 wide = shift >= 0
-                                     ? static_cast<unsigned __int128>(mantissa) << (shift % 32)
-                                     : static_cast<unsigned __int128>(mantissa) >> -shift;
-  const int limb = shift >= 0 ? shift / 32 : 0;
-  STRATA_CHECK(limb + 2 < kLimbs) << "a sum of squares beyond 2^350";
-  for (int i = 0; i < 3; ++i) {
-    limbs_[static_cast<size_t>(limb + i)] +=
-        static_cast<int64_t>(static_cast<uint64_t>(wide >> (32 * i)) & 0xFFFFFFFFULL);
+  const auto bits = std::bit_cast<uint64_t>(value);
+  const auto exponent = static_cast<int>(bits >> kMantissaBits);
+  if (exponent == 0) return;  // zero, or far below the lowest limb
+  // value = mantissa * 2^(exponent - 1075), and so mantissa * 2^shift of the lowest limb's units.
+  const uint64_t mantissa = (bits & kMantissaMask) | (kMantissaMask + 1);
+  const int shift = exponent - 1075 - kLowest;
+  if (shift <= -64) return;
+  if (shift < 0) {
+    add_at(0, mantissa >> -shift);
+  } else {
+    add_at(shift / 32, static_cast<unsigned __int128>(mantissa) << (shift % 32));
   }
   // Each addition adds less than 2^32 to a limb.
   if (++additions_ == int64_t{1} << 29) normalize();
+}
+
+void ExactSum::add_at(int limb, unsigned __int128 units) {
+  STRATA_CHECK(limb + 2 < kLimbs) << "a sum of squares beyond 2^350";
+  int64_t* to = &limbs_[static_cast<size_t>(limb)];
+  to[0] += static_cast<int64_t>(static_cast<uint64_t>(units) & 0xFFFFFFFFULL);
+  to[1] += static_cast<int64_t>(static_cast<uint64_t>(units >> 32) & 0xFFFFFFFFULL);
+  to[2] += static_cast<int64_t>(static_cast<uint64_t>(units >> 64));
+}
+
+void ExactSum::add(ExactSum other) {
+  other.normalize();
+  normalize();
+  for (size_t i = 0; i < limbs_.size(); ++i) limbs_[i] += other.limbs_[i];
+  additions_ = 1;
 }
 
 void ExactSum::normalize() {
@@ -87,17 +104,26 @@ void NormAccumulator::add(const model::Partition& partition) {
   const int64_t first = blocks * partition.replica / partition.replicas;
   const int64_t last = blocks * (partition.replica + 1) / partition.replicas;
   const auto* values = static_cast<const float*>(partition.gradient) + first * kBlock;
-  std::vector<double> sums(static_cast<size_t>(last - first));
+  std::mutex mutex;
   at::parallel_for(0, last - first, kGrainBlocks, [&](int64_t begin, int64_t end) {
-    block_sums(values + begin * kBlock, end - begin, sums.data() + begin);
-  });
-  for (const double sum : sums) {
-    if (std::isfinite(sum)) {
-      sum_.add(sum);
-    } else {
-      ++not_finite_blocks_;
+    ExactSum sum;
+    int64_t not_finite = 0;
+    double sums[kBatch];
+    for (int64_t batch = begin; batch < end; batch += kBatch) {
+      const int64_t count = std::min(kBatch, end - batch);
+      block_sums(values + batch * kBlock, count, sums);
+      for (int64_t i = 0; i < count; ++i) {
+        if (std::isfinite(sums[i])) {
+          sum.add(sums[i]);
+        } else {
+          ++not_finite;
+        }
+      }
     }
-  }
+    const std::lock_guard lock(mutex);  // threads come in any order: the sum is exact
+    sum_.add(sum);
+    not_finite_blocks_ += not_finite;
+  });
 }
 
 std::vector<int64_t> NormAccumulator::limbs() {

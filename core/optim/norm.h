@@ -23,7 +23,9 @@ class ExactSum {
  public:
   static constexpr int kLimbs = 22;
 
+  // REQUIRES: value is finite and not negative.
   void add(double value);
+  void add(ExactSum other);
   // Limbs below 2^32 each (but the last): so that up to 2^31 ranks can be summed without overflow.
   void normalize();
   const std::array<int64_t, kLimbs>& limbs() const { return limbs_; }
@@ -31,6 +33,8 @@ class ExactSum {
   static double value(std::span<const int64_t> limbs);
 
  private:
+  void add_at(int limb, unsigned __int128 units);
+
   std::array<int64_t, kLimbs> limbs_{};
   int64_t additions_ = 0;
 };
@@ -40,7 +44,7 @@ class NormAccumulator {
   // Adds the fp32 gradient of a partition; of replicated ones the share of this replica, so that
   // each block counts once over all ranks. Frozen partitions add nothing.
   void add(const model::Partition& partition);
-  // For an int64 SUM over all ranks: limbs, then the number of elements that are not finite.
+  // For an int64 SUM over all ranks: limbs, then the number of blocks that are not finite.
   std::vector<int64_t> limbs();
   // The L2 norm from the reduced limbs; NaN if any element was not finite.
   static double norm(std::span<const int64_t> reduced);
