@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "apps/strata/bench_gloo.h"
+#include "apps/strata/command.h"
 #include "strata/base/text.h"
 #include "strata/formats/json.h"
 #include "strata/sdk/nccl_api.h"
@@ -23,7 +24,6 @@ namespace nccl = sdk::nccl;
 using Clock = std::chrono::steady_clock;
 using formats::Json;
 
-constexpr std::chrono::seconds kTimeout(60);
 // A size is repeated no longer than about this, by everybody together.
 constexpr double kSecondsPerSize = 4;
 constexpr int64_t kFewestRepetitions = 5;
@@ -53,7 +53,7 @@ struct Row {
 class Rank {
  public:
   Rank(const BenchCommOptions& options, const World& world)
-      : api_(nccl::Api::open(options.library)), world_(world) {}
+      : api_(nccl::Api::open(options.library)), world_(world), timeout_(options.timeout) {}
   ~Rank() {
     for (void* memory : {shared_a_, shared_b_}) {
       if (memory != nullptr) api_.mem_free(memory);
@@ -73,6 +73,7 @@ class Rank {
 
   const nccl::Api& api_;
   const World world_;
+  const std::chrono::milliseconds timeout_;
   nccl::Comm comm_ = nullptr;
   std::unique_ptr<GlooRival> gloo_;
   void* shared_a_ = nullptr;
@@ -95,15 +96,15 @@ Status Rank::join(Store& store, uint64_t max_bytes) {
     STRATA_RETURN_IF_ERROR(check(api_.get_unique_id(&id)));
     STRATA_RETURN_IF_ERROR(store.set("bench/comm/id", std::string(id.internal, sizeof(id))));
   } else {
-    STRATA_ASSIGN_OR_RETURN(const std::string bytes, store.get("bench/comm/id", kTimeout));
+    STRATA_ASSIGN_OR_RETURN(const std::string bytes, store.get("bench/comm/id", timeout_));
     if (bytes.size() != sizeof(id)) return internal_error("bench comm: the id has another size");
     std::memcpy(&id, bytes.data(), sizeof(id));
   }
   if (api_.strata_ccl_set_timeout != nullptr) {
-    api_.strata_ccl_set_timeout(std::chrono::milliseconds(kTimeout).count());
+    api_.strata_ccl_set_timeout(static_cast<uint64_t>(timeout_.count()));
   }
   STRATA_RETURN_IF_ERROR(check(api_.comm_init_rank(&comm_, world_.size, id, world_.rank)));
-  STRATA_ASSIGN_OR_RETURN(gloo_, GlooRival::create(world_, store));
+  STRATA_ASSIGN_OR_RETURN(gloo_, GlooRival::create(world_, store, timeout_));
   STRATA_RETURN_IF_ERROR(check(api_.mem_alloc(&shared_a_, max_bytes)));
   STRATA_RETURN_IF_ERROR(check(api_.mem_alloc(&shared_b_, max_bytes)));
   plain_a_.assign(max_bytes / sizeof(float), 1.0F);
@@ -256,10 +257,6 @@ Status measure_all(const BenchCommOptions& options, const World& world, Store& s
 }  // namespace
 
 Status bench_comm_rank(const BenchCommOptions& options, const World& world, Store& store) {
-  if (world.size < 2) {
-    return invalid_argument(
-        fmt::format("bench comm: {} rank has nobody to talk to. HINT: --devices 2", world.size));
-  }
   try {
     return measure_all(options, world, store);
   } catch (const sdk::Error& e) {
@@ -267,6 +264,24 @@ Status bench_comm_rank(const BenchCommOptions& options, const World& world, Stor
   } catch (const std::exception& e) {
     return io_error(std::string("bench comm: ") + e.what());
   }
+}
+
+int run(const config::BenchCommConfig& config) {
+  return run_on_ranks(config.placement, [&](const train::Rank& rank) {
+    if (rank.store == nullptr) {
+      return exit_code_of(
+          invalid_argument("bench comm: one rank has nobody to talk to. HINT: --devices 2"), false);
+    }
+    BenchCommOptions options;
+    options.library = train::library_folder() + "/libstrata_ccl_cpu.so";
+    options.min_bytes = config.min_bytes;
+    options.max_bytes = config.max_bytes;
+    options.repetitions = config.repetitions;
+    options.output = config.output;
+    options.timeout =
+        std::chrono::milliseconds(static_cast<int64_t>(config.placement.timeout_s * 1000));
+    return exit_code_of(bench_comm_rank(options, rank.world, *rank.store), true);
+  });
 }
 
 }  // namespace strata::apps

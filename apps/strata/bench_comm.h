@@ -3,6 +3,7 @@
 #ifndef STRATA_APPS_BENCH_COMM_H_
 #define STRATA_APPS_BENCH_COMM_H_
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -16,8 +17,9 @@ struct BenchCommOptions {
   std::string library;  // absolute path of libstrata_ccl_cpu.so
   uint64_t min_bytes = 1024;
   uint64_t max_bytes = 64 << 20;
-  int64_t repetitions = 20;  // of each size; large messages take fewer
-  std::string output;        // a JSON file that rank 0 writes; "" for none
+  int64_t repetitions = 20;                   // of each size; large messages take fewer
+  std::string output;                         // a JSON file that rank 0 writes; "" for none
+  std::chrono::milliseconds timeout{60'000};  // of every wait
 };
 
 // Measures and, on rank 0, prints a table. [collective]
@@ -27,8 +29,8 @@ struct BenchCommOptions {
 // every process at once. all_reduce works in place, the others from buffer to buffer. The latency
 // is that of all_reduce of 1 KiB, one after the other.
 //
-// Returns   kInvalidArgument  fewer than two ranks
-//           kNotFound, kUnsupported, kTimeout, kPeerLost, kIo
+// REQUIRES: at least two ranks.
+// Returns   kNotFound, kUnsupported, kTimeout, kIo
 Status bench_comm_rank(const BenchCommOptions& options, const World& world, Store& store);
 
 }  // namespace strata::apps

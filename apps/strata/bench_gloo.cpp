@@ -14,8 +14,6 @@
 namespace strata::apps {
 namespace {
 
-constexpr std::chrono::seconds kTimeout(60);
-
 at::Tensor view_of(const float* data, size_t count) {
   return at::from_blob(const_cast<float*>(data), {static_cast<int64_t>(count)}, at::kFloat);
 }
@@ -45,8 +43,9 @@ class Gloo final : public GlooRival {
 };
 
 // A file that ranks meet over; its name goes through the store.
-Result<std::string> meeting_file(const World& world, Store& store) {
-  if (world.rank != 0) return store.get("bench/gloo/file", kTimeout);
+Result<std::string> meeting_file(const World& world, Store& store,
+                                 std::chrono::milliseconds timeout) {
+  if (world.rank != 0) return store.get("bench/gloo/file", timeout);
   char name[] = "/tmp/strata-gloo-XXXXXX";
   const int fd = ::mkstemp(name);
   if (fd < 0) return io_error("bench: no temporary file can be made in /tmp");
@@ -57,11 +56,12 @@ Result<std::string> meeting_file(const World& world, Store& store) {
 
 }  // namespace
 
-Result<std::unique_ptr<GlooRival>> GlooRival::create(const World& world, Store& store) {
-  STRATA_ASSIGN_OR_RETURN(const std::string file, meeting_file(world, store));
+Result<std::unique_ptr<GlooRival>> GlooRival::create(const World& world, Store& store,
+                                                     std::chrono::milliseconds timeout) {
+  STRATA_ASSIGN_OR_RETURN(const std::string file, meeting_file(world, store, timeout));
   try {
     auto meeting = c10::make_intrusive<c10d::FileStore>(file, world.size);
-    auto options = c10d::ProcessGroupGloo::Options::create(kTimeout);
+    auto options = c10d::ProcessGroupGloo::Options::create(timeout);
     options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
     auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(meeting, world.rank, world.size,
                                                              std::move(options));

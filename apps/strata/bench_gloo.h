@@ -2,6 +2,7 @@
 #ifndef STRATA_APPS_BENCH_GLOO_H_
 #define STRATA_APPS_BENCH_GLOO_H_
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 
@@ -16,7 +17,8 @@ class GlooRival {
  public:
   virtual ~GlooRival() = default;
   // Connects over the loop-back interface. [collective] kIo, kTimeout
-  static Result<std::unique_ptr<GlooRival>> create(const World& world, Store& store);
+  static Result<std::unique_ptr<GlooRival>> create(const World& world, Store& store,
+                                                   std::chrono::milliseconds timeout);
 
   virtual void all_reduce(float* data, size_t count) = 0;
   // `count` floats from each rank.

@@ -67,7 +67,7 @@ FlagSet train_flags(TrainConfig& c) {
 
 void check_train(FlagSet& flags, TrainConfig& c, Mistakes& mistakes) {
   check_placement(flags, c.placement, mistakes);
-  resolve_strategy(c.placement, mistakes);
+  check_strategy(c.placement, mistakes);
   if (!c.max_steps && !c.num_train_epochs) c.num_train_epochs = 3;
   if (c.max_steps && c.optimizer.warmup_steps > *c.max_steps) {
     mistakes.add(fmt::format("--warmup-steps {}: are more than --max-steps {}",
@@ -105,7 +105,7 @@ FlagSet generate_flags(GenerateConfig& c) {
 
 void check_generate(FlagSet& flags, GenerateConfig& c, Mistakes& mistakes) {
   check_placement(flags, c.placement, mistakes);
-  resolve_strategy(c.placement, mistakes);
+  check_strategy(c.placement, mistakes);
   if (c.model.empty() && c.checkpoint.empty()) {
     mistakes.add("--checkpoint FOLDER or --model FOLDER: is required");
   }
@@ -155,7 +155,7 @@ FlagSet bench_comm_flags(BenchCommConfig& c) {
 
 void check_bench_comm(FlagSet& flags, BenchCommConfig& c, Mistakes& mistakes) {
   check_placement(flags, c.placement, mistakes);
-  resolve_strategy(c.placement, mistakes);
+  check_strategy(c.placement, mistakes);
   if (c.min_bytes > c.max_bytes) {
     mistakes.add(
         fmt::format("--min-bytes {}: is more than --max-bytes {}", c.min_bytes, c.max_bytes));
@@ -178,7 +178,7 @@ FlagSet bench_startup_flags(BenchStartupConfig& c) {
 template <typename Config>
 void check_placement_only(FlagSet& flags, Config& c, Mistakes& mistakes) {
   check_placement(flags, c.placement, mistakes);
-  resolve_strategy(c.placement, mistakes);
+  check_strategy(c.placement, mistakes);
 }
 
 FlagSet bench_strategies_flags(BenchStrategiesConfig& c, std::string& strategies) {

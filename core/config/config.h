@@ -19,11 +19,14 @@
 
 namespace strata::config {
 
+// The user named no strategy.
+inline constexpr const char* kAutoStrategy = "auto";
+
 // Which ranks there are and what they run under.
 struct PlacementConfig {
-  // "NAME[:key=value,...]" or a plugin's path. "auto" is never seen after parsing: it becomes
-  // "single" on one rank, else "ddp".
-  std::string strategy = "auto";
+  // "NAME[:key=value,...]", a plugin's path, or kAutoStrategy: the program chooses when it knows the
+  // world.
+  std::string strategy = kAutoStrategy;
   std::vector<std::string> set;          // "key=value" for the strategy, each key once
   std::vector<std::string> plugin_path;  // folders, in the order given
   int devices = 1;                       // ranks on this node

@@ -114,10 +114,8 @@ void check_placement(FlagSet& flags, PlacementConfig& c, Mistakes& mistakes) {
   }
 }
 
-void resolve_strategy(PlacementConfig& c, Mistakes& mistakes) {
-  if (c.strategy != "auto") return;
-  c.strategy = c.world_size() == 1 ? "single" : "ddp";
-  if (!c.set.empty()) {
+void check_strategy(const PlacementConfig& c, Mistakes& mistakes) {
+  if (c.strategy == kAutoStrategy && !c.set.empty()) {
     mistakes.add(fmt::format("--set {}: needs --strategy NAME", c.set.front()));
   }
 }

@@ -21,8 +21,8 @@ void declare_seed(FlagSet& flags, int64_t& seed);
 // Refuses in words what is known, but not there yet.
 void check_placement(FlagSet& flags, PlacementConfig& config, Mistakes& mistakes);
 
-// The strategy's name when the user gives none; its options make no sense then.
-void resolve_strategy(PlacementConfig& config, Mistakes& mistakes);
+// Options of a strategy make no sense without its name.
+void check_strategy(const PlacementConfig& config, Mistakes& mistakes);
 
 }  // namespace strata::config
 

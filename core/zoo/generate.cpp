@@ -20,6 +20,11 @@ Status check_options(const GenerateOptions& o) {
     return invalid_argument(
         fmt::format("generate: max_new_tokens {}. HINT: at least 1", o.max_new_tokens));
   }
+  if (o.usable_vocabulary < 0) {
+    return invalid_argument(
+        fmt::format("generate: usable_vocabulary {}. HINT: 0 for all tokens, or at least 1",
+                    o.usable_vocabulary));
+  }
   if (o.greedy) return {};
   if (!(o.temperature > 0)) {
     return invalid_argument(
@@ -184,6 +189,9 @@ Result<at::Tensor> generate(Model& model, const at::Tensor& input_ids,
           "generate: the logits of new token {} are not finite. HINT: are the weights?", made));
     }
     if (options.banned) logits.select(1, *options.banned).fill_(kNever);
+    if (options.usable_vocabulary > 0 && options.usable_vocabulary < logits.size(1)) {
+      logits.slice(1, options.usable_vocabulary).fill_(kNever);
+    }
     const at::Tensor chosen = at::where(ended, pad, choose(logits, options, generators));
     if (options.stop) ended = ended.logical_or(chosen.eq(*options.stop));
     next_ids = chosen.unsqueeze(1);

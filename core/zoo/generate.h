@@ -26,6 +26,8 @@ struct GenerateOptions {
   std::optional<int64_t> stop;    // a row ends with this token
   int64_t pad = 0;                // fills rows that have ended
   std::optional<int64_t> banned;  // never chosen: its logit is -inf
+  // Only smaller ids are chosen: a model may have more tokens than its tokenizer. 0: all.
+  int64_t usable_vocabulary = 0;
 };
 
 // Runs one forward pass: strategy::Session::infer.

@@ -47,7 +47,7 @@ TEST(TrainCommandLine, HasTheDefaultsOfTheFieldsTrainers) {
   EXPECT_EQ(c.seed, 42);
   EXPECT_EQ(c.num_train_epochs, 3.0);
   EXPECT_FALSE(c.max_steps.has_value());
-  EXPECT_EQ(c.placement.strategy, "single");
+  EXPECT_EQ(c.placement.strategy, kAutoStrategy);
   EXPECT_FALSE(c.placement.devices_given);
 }
 
@@ -135,8 +135,9 @@ TEST(TrainCommandLine, TakesUnderscoresForDashes) {
   EXPECT_EQ(train({"--max_steps", "3", "--output_dir=a_b"}).output_dir, "a_b");
 }
 
-TEST(TrainCommandLine, RunsDdpOnSeveralRanksUnlessTold) {
-  EXPECT_EQ(train({"--devices", "2"}).placement.strategy, "ddp");
+TEST(TrainCommandLine, LeavesTheStrategyToTheProgramUnlessTold) {
+  EXPECT_EQ(train({"--devices", "2"}).placement.strategy, kAutoStrategy);
+  EXPECT_EQ(train({"--devices", "2", "--strategy", "fsdp"}).placement.strategy, "fsdp");
 }
 
 TEST(TrainCommandLine, SwitchesCanBeTurnedOff) {

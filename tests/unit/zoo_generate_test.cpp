@@ -162,6 +162,16 @@ TEST(Filter, CountsTopPAfterTheTemperatureAndTopK) {
   EXPECT_EQ(kept({0.1, 0.4, 0.2, 0.3}, options), (std::vector<int64_t>{1, 3}));
 }
 
+TEST_F(Generation, ChoosesNoTokenThatTheTokenizerLacks) {
+  zoo::GenerateOptions options = sampled(1, 40);
+  options.temperature = 50;  // nearly all tokens are as likely
+  options.usable_vocabulary = 10;
+  const at::Tensor made = generate(prompt(4), options).value().slice(1, 3);
+  EXPECT_LT(made.max().item<int64_t>(), 10);
+  options.usable_vocabulary = 0;
+  EXPECT_GE(generate(prompt(4), options).value().slice(1, 3).max().item<int64_t>(), 10);
+}
+
 TEST_F(Generation, SaysWhyAPromptCannotBeContinued) {
   const at::Tensor none = at::empty({1, 0}, at::kLong);
   EXPECT_THAT(error_of(none, {}), AllOf(HasSubstr("no token"), HasSubstr("HINT")));

@@ -1,0 +1,111 @@
+// strata generate: continues a prompt with the weights of a checkpoint or a Hugging Face folder,
+// under any strategy.
+#include "strata/zoo/generate.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/tensor.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/strata/command.h"
+#include "strata/checkpoint/checkpoint.h"
+#include "strata/data/tokenizer.h"
+#include "strata/strategy/session.h"
+#include "strata/train/saving.h"
+
+namespace strata::apps {
+namespace {
+
+// What is read before ranks talk to each other.
+struct Loaded {
+  std::unique_ptr<zoo::Model> model;
+  std::unique_ptr<data::Tokenizer> tokenizer;
+  std::optional<checkpoint::Reader> checkpoint;
+  std::optional<plugin::ResolvedStrategy> strategy;
+  at::Tensor prompt;  // (1, T)
+};
+
+Status load(const config::GenerateConfig& config, const config::PlacementConfig& placement,
+            const train::Rank& rank, Loaded& out) {
+  const std::string folder = config.checkpoint.empty() ? config.model : config.checkpoint;
+  if (!config.checkpoint.empty()) {
+    STRATA_ASSIGN_OR_RETURN(out.checkpoint, checkpoint::Reader::open(folder));
+  } else if (!std::filesystem::is_directory(folder)) {
+    return invalid_argument(
+        fmt::format("generate: --model '{}' is no folder. HINT: a folder with config.json and "
+                    "model.safetensors",
+                    folder));
+  }
+  STRATA_ASSIGN_OR_RETURN(out.model, zoo::load_model(folder));
+  STRATA_ASSIGN_OR_RETURN(
+      out.tokenizer, data::load_tokenizer(config.tokenizer.empty() ? folder : config.tokenizer));
+  const std::vector<int32_t> ids = out.tokenizer->encode(config.prompt);
+  out.prompt = at::tensor(std::vector<int64_t>(ids.begin(), ids.end())).unsqueeze(0);
+  plugin::StrategyNeeds needs;
+  needs.world_size = static_cast<uint32_t>(rank.world.size);
+  needs.infers = true;
+  needs.has_tied_units = out.model->spec().order.size() > out.model->spec().units.size();
+  STRATA_ASSIGN_OR_RETURN(out.strategy, train::resolve_strategy(placement, needs));
+  return {};
+}
+
+zoo::GenerateOptions options_of(const config::GenerateConfig& config, const Loaded& loaded) {
+  zoo::GenerateOptions options;
+  options.max_new_tokens = config.max_new_tokens;
+  options.greedy = config.greedy;
+  options.temperature = config.temperature;
+  options.top_k = config.top_k;
+  options.top_p = config.top_p;
+  options.seed = static_cast<uint64_t>(config.seed);
+  options.stop = loaded.tokenizer->end_id();
+  options.pad = options.stop.value_or(0);
+  options.usable_vocabulary = std::min(loaded.tokenizer->vocab_size(), loaded.model->vocab_size());
+  return options;
+}
+
+Result<std::string> generate(const config::GenerateConfig& config,
+                             const config::PlacementConfig& placement, const train::Rank& rank) {
+  Loaded loaded;
+  STRATA_RETURN_IF_ERROR(
+      train::agree(rank, "load", load(config, placement, rank, loaded), placement.timeout_s));
+  zoo::Model& model = *loaded.model;
+  STRATA_ASSIGN_OR_RETURN(const auto host, train::make_host(rank, placement));
+  STRATA_ASSIGN_OR_RETURN(
+      plugin::StrategyInstance instance,
+      plugin::StrategyInstance::create(*loaded.strategy, rank.world, {STRATA_DEVICE_CPU, 0},
+                                       host->abi(), placement.check_plugin));
+  STRATA_ASSIGN_OR_RETURN(const auto session,
+                          strategy::Session::attach(std::move(instance), *host, model.spec()));
+  model.bind_units(session->units());
+  STRATA_RETURN_IF_ERROR(loaded.checkpoint
+                             ? train::load_weights(*loaded.checkpoint, *session)
+                             : train::initialize_weights(*session, model, config.model, 0));
+  STRATA_ASSIGN_OR_RETURN(const at::Tensor made,
+                          zoo::generate(model, loaded.prompt, {}, options_of(config, loaded),
+                                        [&](const auto& body) { return session->infer(body); }));
+  STRATA_RETURN_IF_ERROR(session->detach());
+  std::vector<int32_t> ids(static_cast<size_t>(made.size(1)));
+  std::copy_n(made.const_data_ptr<int64_t>(), ids.size(), ids.begin());
+  if (loaded.tokenizer->end_id() && ids.back() == *loaded.tokenizer->end_id()) ids.pop_back();
+  return loaded.tokenizer->decode(ids);
+}
+
+}  // namespace
+
+int run(const config::GenerateConfig& config) {
+  return run_on_ranks(config.placement, [&](const train::Rank& rank) {
+    const config::PlacementConfig placement = with_strategy(config.placement, rank.world);
+    const auto text = generate(config, placement, rank);
+    if (text.ok() && rank.is_first()) std::fputs((*text + "\n").c_str(), stdout);
+    return exit_code_of(text.status(), false);
+  });
+}
+
+}  // namespace strata::apps
