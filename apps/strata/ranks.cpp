@@ -110,7 +110,8 @@ int run_on_ranks(const config::PlacementConfig& placement,
 }
 
 config::PlacementConfig with_strategy(config::PlacementConfig placement, const World& world) {
-  if (placement.strategy == config::kAutoStrategy) placement.strategy = world.size == 1 ? "single" : "ddp";
+  if (placement.strategy == config::kAutoStrategy)
+    placement.strategy = world.size == 1 ? "single" : "ddp";
   return placement;
 }
 

@@ -48,6 +48,7 @@ class Run {
     RunOutcome outcome;
     outcome.status = agree(rank_, "load", load(), config_.placement.timeout_s);
     if (outcome.status.ok()) outcome.status = agree(rank_, "prepare", prepare(), timeout());
+    if (outcome.status.ok()) outcome.status = agree(rank_, "output", open_output(), timeout());
     if (outcome.status.ok()) {
       outcome.has_started = true;
       outcome.status = train();
@@ -73,10 +74,9 @@ class Run {
     return {};
   }
 
-  // Makes session and optimizer, fills the weights, opens the output folder.
+  // Makes session and optimizer, fills the weights; writes nothing.
   Status prepare() {
     c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
-    if (rank_.is_first()) STRATA_RETURN_IF_ERROR(open_output_folder());
     STRATA_ASSIGN_OR_RETURN(host_, make_host(rank_, config_.placement));
     activations_ = std::make_unique<ActivationMemory>(*host_);
     STRATA_ASSIGN_OR_RETURN(
@@ -90,9 +90,7 @@ class Run {
       session_->set_recompute(hooks::UnitGraph::every(1));
     }
     STRATA_ASSIGN_OR_RETURN(optimizer_, make_optimizer(config_.optimizer, *session_, *host_));
-    STRATA_RETURN_IF_ERROR(fill_weights());
-    if (rank_.is_first()) print_start();
-    return {};
+    return fill_weights();
   }
 
   Status fill_weights() {
@@ -100,10 +98,22 @@ class Run {
       STRATA_ASSIGN_OR_RETURN(const ResumePoint point,
                               restore(*resume_, *session_, *optimizer_, *workload_.sampler));
       first_step_ = point.step + 1;
-      return {};
+      if (point.step < workload_.max_steps) return {};
+      return invalid_argument(
+          fmt::format("train: '{}' is at step {} already, and the run ends at step {}. HINT: "
+                      "--max-steps above {}",
+                      config_.resume_from_checkpoint, point.step, workload_.max_steps, point.step));
     }
     return initialize_weights(*session_, *workload_.model, workload_.weights,
                               static_cast<uint64_t>(config_.seed));
+  }
+
+  // The first thing that is written. What could be wrong with the request has been found by now.
+  Status open_output() {
+    if (!rank_.is_first()) return {};
+    STRATA_RETURN_IF_ERROR(open_output_folder());
+    print_start();
+    return {};
   }
 
   Status open_output_folder() {
