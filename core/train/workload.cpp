@@ -32,7 +32,10 @@ Status load_or_train_tokenizer(const config::TrainConfig& config, Workload& work
   options.vocab_size = config.data.vocab_size.value_or(workload.model->vocab_size());
   STRATA_ASSIGN_OR_RETURN(const std::vector<std::string> texts, data::read_texts(config.data.data));
   std::string all;
-  for (const std::string& text : texts) all += text;
+  for (const std::string& text : texts) {
+    if (!all.empty()) all += "<|endoftext|>";  // no word spans two files
+    all += text;
+  }
   STRATA_ASSIGN_OR_RETURN(workload.tokenizer, data::train_bpe(all, options));
   workload.is_tokenizer_trained = true;
   return {};
