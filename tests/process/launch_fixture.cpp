@@ -135,7 +135,10 @@ void LaunchTest::type(const std::string& text) {
 }
 
 Ended LaunchTest::wait_for_end() {
-  EXPECT_TRUE(everybody_is_gone_within(kPatience)) << "somebody still runs";
+  if (!everybody_is_gone_within(kPatience)) {
+    ADD_FAILURE() << "somebody still runs";
+    ::kill(launcher_, SIGKILL);
+  }
   Ended ended;
   ended.seconds = seconds_since(begin_);
   int status = 0;
