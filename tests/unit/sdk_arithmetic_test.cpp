@@ -1,0 +1,83 @@
+// The SDK's arithmetic: slices, padding, buckets.
+#include <gtest/gtest.h>
+
+#include "strata/sdk/buckets.h"
+#include "strata/sdk/slices.h"
+
+namespace strata::sdk {
+namespace {
+
+TEST(Slices, CoverAUnitOnceWithoutGaps) {
+  for (const uint32_t world : {1u, 2u, 3u, 7u, 64u}) {
+    const uint64_t numel = kAlignment * world * 5;
+    uint64_t end = 0;
+    for (uint32_t rank = 0; rank < world; ++rank) {
+      const Slice slice = slice_of(numel, rank, world);
+      EXPECT_EQ(slice.offset, end);
+      EXPECT_EQ(slice.offset % kAlignment, 0u);
+      EXPECT_EQ(slice.numel, numel / world);
+      end += slice.numel;
+    }
+    EXPECT_EQ(end, numel);
+  }
+}
+
+TEST(Slices, AreKnownAtCompileTime) {
+  static_assert(slice_of(512, 3, 4).offset == 384);
+  static_assert(round_up(0, 64) == 0 && round_up(1, 64) == 64 && round_up(128, 64) == 128);
+  static_assert(sliced_layout(3).unit_multiple == 192);
+  static_assert(sliced_layout(3).parameter_alignment == 64);
+}
+
+strata_unit_t unit_of(const std::vector<strata_parameter_t>& parameters) {
+  strata_unit_t unit{};
+  unit.struct_size = sizeof(unit);
+  unit.name = "unit";
+  unit.parameters = parameters.data();
+  unit.parameter_count = static_cast<uint32_t>(parameters.size());
+  return unit;
+}
+
+std::vector<strata_parameter_t> parameters_of(const std::vector<uint64_t>& numels) {
+  std::vector<strata_parameter_t> parameters;
+  for (const uint64_t numel : numels) {
+    strata_parameter_t parameter{};
+    parameter.struct_size = sizeof(parameter);
+    parameter.numel = numel;
+    parameters.push_back(parameter);
+  }
+  return parameters;
+}
+
+TEST(Padding, PutsParametersAtTheAlignmentAndUnitsAtTheirMultiple) {
+  const auto padded = [](const std::vector<uint64_t>& numels, uint32_t world) {
+    const std::vector<strata_parameter_t> parameters = parameters_of(numels);
+    return padded_numel(unit_of(parameters), world);
+  };
+  EXPECT_EQ(padded({100, 3, 64}, 2), 256u);  // at 0, 128, 192
+  EXPECT_EQ(padded({64}, 1), 64u);
+  EXPECT_EQ(padded({64}, 3), 192u);
+  EXPECT_EQ(padded({1, 0, 1}, 1), 128u);  // an empty parameter has a place and no length
+  EXPECT_EQ(padded({}, 4), 0u);
+}
+
+using Assigned = std::vector<uint32_t>;
+
+TEST(Buckets, AreClosedByTheUnitThatReachesTheirCap) {
+  EXPECT_EQ(assign_buckets({3, 1, 1, 4, 9, 1}, 2, 5), (Assigned{0, 1, 1, 1, 2, 3}));
+  EXPECT_EQ(assign_buckets({5, 5, 5}, 5, 10), (Assigned{0, 1, 1}));
+}
+
+TEST(Buckets, HaveAFirstCapOfTheirOwn) {
+  EXPECT_EQ(assign_buckets({1, 1, 1, 1}, 1, 3), (Assigned{0, 1, 1, 1}));
+  EXPECT_EQ(assign_buckets({1, 1, 1, 1}, 100, 1), (Assigned{0, 0, 0, 0}));
+}
+
+TEST(Buckets, HoldOneUnitEachIfTheCapIsZero) {
+  EXPECT_EQ(assign_buckets({7, 7, 7}, 0, 0), (Assigned{0, 1, 2}));
+}
+
+TEST(Buckets, OfNoUnitsAreNone) { EXPECT_TRUE(assign_buckets({}, 1, 1).empty()); }
+
+}  // namespace
+}  // namespace strata::sdk
