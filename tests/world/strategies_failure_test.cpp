@@ -374,6 +374,46 @@ TEST_P(StrategyFailures, EndInTheMiddleOfAStep) {
   });
 }
 
+// Nobody called abort(), and the other rank never comes.
+TEST_P(StrategyFailures, EndCollectivesThatAreUnderWayWhenTheyAreDestroyed) {
+  if (std::string(GetParam()).find("overlap_comm=false") != std::string::npos) {
+    GTEST_SKIP() << "collectives on the compute stream of the CPU block the call that queues them";
+  }
+  std::barrier all_are_ready(2);
+  run_ranks(2, [&](RankOfTest& rank) {
+    // Unchecked: the checked mode waits for what it is handed.
+    const auto host = std::make_unique<ToyHost>(rank, resolved_, model_, training_, reference_,
+                                                /*is_checked=*/false);
+    const Status attached = host->attach();
+    const Status initialised = attached.ok() ? host->initialise() : attached;
+    all_are_ready.arrive_and_wait();
+    ASSERT_TRUE(initialised.ok()) << initialised.message();
+    if (rank.world.rank == 1) {
+      static_cast<void>(is_over_.await());
+      return;
+    }
+    if (resolved_.name == "ddp") {
+      ASSERT_TRUE(host->forward(STRATA_PHASE_FORWARD, 0, 0, {}).ok());
+      ASSERT_TRUE(host->backward(0, 0, {}).ok());
+    } else {
+      strata_unit_context_t context{};
+      context.struct_size = sizeof(context);
+      context.phase = STRATA_PHASE_FORWARD;
+      context.next_unit = 1;
+      context.sync = 1;
+      context.compute = rank.host->compute_stream();
+      strata_unit_view_t view{};
+      view.struct_size = sizeof(view);
+      ASSERT_TRUE(host->strategy().before_forward(context, &view).ok());
+    }
+    const Clock::time_point begin = Clock::now();
+    host->destroy();
+    EXPECT_LT(Clock::now() - begin, kSecond);
+    EXPECT_EQ(rank.host->memory_stats().used_total, 0u);
+    is_over_.give();
+  });
+}
+
 // ---- fsdp alone ----
 
 // A forward without backward never comes to end_backward, and must not compute with what is not

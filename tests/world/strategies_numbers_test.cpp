@@ -137,9 +137,25 @@ TEST(Formulas, HoldForFsdp) {
     EXPECT_EQ(kept.in_step.peak[STRATA_TAG_GATHERED], 4 * p);
     EXPECT_EQ(kept.sent_bytes * world, (world - 1) * 4 * 2 * p);
 
+    // Never more slots than units that can use them.
+    const Measured many = measure("fsdp:limit_all_gathers=64", chain_model(), world);
+    EXPECT_EQ(many.in_step.peak[STRATA_TAG_GATHERED], 4 * (roots + 3 * largest));
+
     const Measured one = measure("fsdp:limit_all_gathers=1", chain_model(), world);
     EXPECT_EQ(one.in_step.peak[STRATA_TAG_GATHERED], 4 * (roots + largest));
   }
+}
+
+// Few units: two gradient slots would be one too many.
+TEST(Formulas, HoldForFsdpWithOneUnitBetweenTheRoots) {
+  ToyModel model = chain_model();
+  model.units = {model.units[0], model.units[1], model.units[4]};
+  model.order = {0, 1, 2};
+  const uint64_t all = 512 + 256 + 896;  // 400; 192 + 5; 777, in multiples of 128
+  const Measured m = measure("fsdp", model, 2);
+  EXPECT_EQ(m.unit_numel, all);
+  EXPECT_EQ(m.in_step.peak[STRATA_TAG_GATHERED], 4 * all);
+  EXPECT_EQ(m.in_step.peak[STRATA_TAG_STAGING], 4 * all);
 }
 
 TEST(Formulas, CountWholeGradientsOnlyWhereMicroBatchesAreKept) {

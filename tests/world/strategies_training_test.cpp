@@ -241,5 +241,27 @@ TEST(Strategies, UseWeightsThatWereWrittenBetweenPasses) {
   }
 }
 
+// A forward may come between a backward and its update: what it gathered is old behind the update.
+TEST(Strategies, UseUpdatedWeightsWhateverWasGatheredBefore) {
+  const ToyModel model = chain_model();
+  const ToyTraining training = training_of(2);
+  const auto reference = train_reference(model, training);
+  for (const std::string& strategy : all_strategies()) {
+    const plugin::ResolvedStrategy resolved = find_strategy(strategy);
+    run_ranks(2, [&](RankOfTest& rank) {
+      ToyHost host(rank, resolved, model, training, reference);
+      ASSERT_TRUE(host.attach().ok());
+      ASSERT_TRUE(host.initialise().ok());
+      for (uint32_t step = 0; step < training.steps; ++step) {
+        ASSERT_TRUE(host.micro_batch(step, 0, {}).ok());
+        ASSERT_TRUE(host.infer(step).ok());
+        ASSERT_TRUE(host.update().ok());
+      }
+      EXPECT_TRUE(host.read_back(training.steps).ok());
+      EXPECT_TRUE(host.detach().ok());
+    });
+  }
+}
+
 }  // namespace
 }  // namespace strata::tests

@@ -104,7 +104,19 @@ Status ToyHost::step(uint32_t step, const ToyPasses& passes) {
 Status ToyHost::micro_batch(uint32_t step, uint32_t micro_batch, const ToyPasses& passes) {
   STRATA_RETURN_IF_ERROR(forward(STRATA_PHASE_FORWARD, step, micro_batch, passes));
   STRATA_RETURN_IF_ERROR(backward(step, micro_batch, passes));
-  return strategy_->end_backward(micro_batch + 1 == training_.accumulation ? 1 : 0);
+  const bool is_last = micro_batch + 1 == training_.accumulation;
+  STRATA_RETURN_IF_ERROR(strategy_->end_backward(is_last ? 1 : 0));
+  if (is_last) read_gradients();
+  return {};
+}
+
+// As a host that computes the norm: behind end_backward, in front of before_step.
+void ToyHost::read_gradients() {
+  gradients_.assign(partitions_.size(), {});
+  for (size_t i = 0; i < partitions_.size(); ++i) {
+    const auto* gradient = static_cast<const float*>(partitions_[i].gradient);
+    if (gradient != nullptr) gradients_[i].assign(gradient, gradient + partitions_[i].numel);
+  }
 }
 
 Status ToyHost::infer(uint32_t step, const ToyPasses& passes) {
@@ -114,15 +126,15 @@ Status ToyHost::infer(uint32_t step, const ToyPasses& passes) {
 Status ToyHost::update() {
   STRATA_RETURN_IF_ERROR(strategy_->before_step());
   for (size_t i = 0; i < partitions_.size(); ++i) {
-    if (partitions_[i].trainable != 0 && !is_updated_[i]) update_partition(partitions_[i]);
+    if (partitions_[i].trainable == 0 || is_updated_[i]) continue;
+    update_partition(partitions_[i], gradients_[i].data());
   }
   is_updated_.assign(partitions_.size(), false);
   return strategy_->after_step(1);
 }
 
-void ToyHost::update_partition(const strata_partition_t& partition) {
+void ToyHost::update_partition(const strata_partition_t& partition, const float* gradient) {
   auto* master = static_cast<float*>(partition.master);
-  const auto* gradient = static_cast<const float*>(partition.gradient);
   for (uint64_t i = 0; i < partition.numel; ++i) {
     master[i] = updated_weight(master[i], gradient[i]);
   }
@@ -253,7 +265,7 @@ Status ToyHost::close_backward(uint32_t u, uint32_t step, uint32_t micro_batch, 
   for (size_t i = 0; i < partitions_.size(); ++i) {
     if (partitions_[i].unit != u || partitions_[i].gradient_ready == nullptr) continue;
     STRATA_RETURN_IF_ERROR(host().synchronize(partitions_[i].gradient_ready, "an early update"));
-    update_partition(partitions_[i]);
+    update_partition(partitions_[i], static_cast<const float*>(partitions_[i].gradient));
     is_updated_[i] = true;
   }
   return {};

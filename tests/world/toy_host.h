@@ -69,7 +69,8 @@ class ToyHost {
                         const ToyPasses& passes);
   void expect_weights(uint32_t unit, const float* data, uint32_t step, const char* where) const;
   void write_gradient(uint32_t unit, const Moment& moment, int part);
-  void update_partition(const strata_partition_t& partition);
+  void read_gradients();
+  void update_partition(const strata_partition_t& partition, const float* gradient);
   bool is_missing(const Moment& moment, uint32_t unit, uint32_t parameter) const;
   Moment moment(uint32_t step, uint32_t micro_batch) const;
 
@@ -82,7 +83,8 @@ class ToyHost {
   ToyDescription description_;
   std::unique_ptr<plugin::StrategyInstance> strategy_;
   std::vector<strata_partition_t> partitions_;
-  std::vector<bool> is_updated_;  // by partition: early, in this step
+  std::vector<std::vector<float>> gradients_;  // by partition, as they were behind end_backward
+  std::vector<bool> is_updated_;               // by partition: early, in this step
   struct Unit {
     const float* view = nullptr;
     float* target = nullptr;
