@@ -54,13 +54,14 @@ TEST_F(LaunchTest, ARankThatIgnoresSigtermIsKilledInTime) {
                            Not(HasSubstr("rank 1"))));
 }
 
-TEST_F(LaunchTest, AStoppedRankIsEndedToo) {
-  start({"2", "wait"});
+TEST_F(LaunchTest, AStoppedRankIsToldToEndToo) {
+  start({"2", "take-signals"});
   const auto pids = all_tell("waits", 2);
   ASSERT_EQ(pids.size(), 2u);
   ASSERT_EQ(::kill(pids.at(0), SIGSTOP), 0);
   mark();
   ASSERT_EQ(::kill(pids.at(1), SIGKILL), 0);
+  EXPECT_EQ(all_tell("SIGTERM", 1).begin()->first, 0) << "it goes on and takes the signal";
   const Ended ended = wait_for_end();
   EXPECT_LT(ended.seconds, 1.0);
   EXPECT_THAT(err(), HasSubstr("rank 1 (pid"));

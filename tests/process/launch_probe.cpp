@@ -57,7 +57,8 @@ std::string place() {
         strata::launch::kMasterAddr, "OMP_NUM_THREADS", "PROBE_EXTRA"}) {
     out << "," << variable(name);
   }
-  out << "," << (variable(strata::launch::kStoreFd).empty() ? "no-fd" : "fd");
+  const std::string store = variable(strata::launch::kStoreFd);
+  out << "," << (store.empty() ? "no-fd" : std::atoi(store.c_str()) > 2 ? "fd" : "standard-fd");
   out << "," << (::getpgrp() == ::getpid() ? "own-group" : "same-group");
   out << "," << (::isatty(STDOUT_FILENO) ? "terminal" : "file");
   return out.str();

@@ -107,7 +107,12 @@ TEST_F(LaunchTest, OnlyRankZeroReadsTheInput) {
 TEST_F(LaunchTest, WorksWithStandardInputAndOutputClosed) {
   close_standard_descriptors();
   start({"2", "tell"});
-  for (int i = 0; i < 4; ++i) next();
+  for (int i = 0; i < 4; ++i) {
+    const Event event = next();
+    if (event.rank == 0 && event.what.starts_with("place")) {
+      EXPECT_THAT(event.what, HasSubstr(",fd,")) << "the store's socket stands in for stdin";
+    }
+  }
   EXPECT_EQ(wait_for_end().exit_code, 0);
 }
 
