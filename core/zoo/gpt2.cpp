@@ -139,10 +139,15 @@ at::Tensor Gpt2::attend(int layer, const at::Tensor& x, const Attention& attenti
   const int64_t batch = x.size(0);
   const int64_t length = x.size(1);
   const int64_t width = config_.n_embd / config_.n_head;
-  const at::Tensor qkv =
-      conv1d(x, parameter(layer + 1, gpt2::kAttnWeight), parameter(layer + 1, gpt2::kAttnBias))
-          .view({batch, length, 3, config_.n_head, width})
-          .permute({2, 0, 3, 1, 4});  // (3, B, heads, T, width)
+  double scale = config_.scale_attn_weights ? 1.0 / std::sqrt(static_cast<double>(width)) : 1.0;
+  if (config_.scale_attn_by_inverse_layer_idx) scale /= layer + 1;
+  const at::Tensor joined =
+      conv1d(x, parameter(layer + 1, gpt2::kAttnWeight), parameter(layer + 1, gpt2::kAttnBias));
+  const bool is_plain =
+      !attention.mask.defined() && attention.cache == nullptr && attention.dropout == 0;
+  if (is_plain) return causal_attention(joined, config_.n_head, scale);
+  const at::Tensor qkv = joined.view({batch, length, 3, config_.n_head, width})
+                             .permute({2, 0, 3, 1, 4});  // (3, B, heads, T, width)
   at::Tensor keys = qkv[1];
   at::Tensor values = qkv[2];
   if (attention.cache != nullptr) {
@@ -155,8 +160,6 @@ at::Tensor Gpt2::attend(int layer, const at::Tensor& x, const Attention& attenti
     old_keys = keys;
     old_values = values;
   }
-  double scale = config_.scale_attn_weights ? 1.0 / std::sqrt(static_cast<double>(width)) : 1.0;
-  if (config_.scale_attn_by_inverse_layer_idx) scale /= layer + 1;
   const bool is_causal = !attention.mask.defined();
   const std::optional<at::Tensor> mask =
       is_causal ? std::nullopt : std::optional<at::Tensor>(attention.mask);

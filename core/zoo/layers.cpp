@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "strata/zoo/cpu_attention.h"
 #include "strata/zoo/cpu_loops.h"
 #include "strata/zoo/matmul.h"
 
@@ -68,7 +69,97 @@ struct GeluTanh : torch::autograd::Function<GeluTanh> {
   }
 };
 
+// Shapes and places of an attention's heads.
+struct Heads {
+  Heads(const at::Tensor& qkv, int64_t heads)
+      : batch(qkv.size(0)), length(qkv.size(1)), count(heads), width(qkv.size(2) / 3 / heads) {}
+
+  cpu::AttentionHead at(int64_t index, const float* qkv, float* out, float* log_sums) const {
+    const int64_t row = 3 * count * width;
+    const float* queries = qkv + offset(index, row);
+    return {queries,
+            queries + count * width,
+            queries + 2 * count * width,
+            row,
+            out + offset(index, count * width),
+            count * width,
+            log_sums + index * length};
+  }
+  cpu::AttentionGrads grads_at(int64_t index, const float* out, float* qkv) const {
+    const int64_t row = 3 * count * width;
+    float* queries = qkv + offset(index, row);
+    return {out + offset(index, count * width), queries, queries + count * width,
+            queries + 2 * count * width, row};
+  }
+  // Of head `index` of all in the batch, in rows of this size.
+  int64_t offset(int64_t index, int64_t row) const {
+    return index / count * length * row + index % count * width;
+  }
+
+  int64_t batch, length, count, width;
+};
+
+struct CausalAttention : torch::autograd::Function<CausalAttention> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& input, int64_t heads,
+                            double factor) {
+    const at::Tensor qkv = input.contiguous();
+    const Heads all(qkv, heads);
+    at::Tensor out = at::empty({all.batch, all.length, heads * all.width}, qkv.options());
+    at::Tensor log_sums = at::empty({all.batch, heads, all.length}, qkv.options());
+    const float* from = qkv.const_data_ptr<float>();
+    float* to = out.mutable_data_ptr<float>();
+    float* sums = log_sums.mutable_data_ptr<float>();
+    at::parallel_for(0, all.batch * heads, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        cpu::attention(all.at(i, from, to, sums), all.length, all.width,
+                       static_cast<float>(factor));
+      }
+    });
+    context->save_for_backward({qkv, out, log_sums});
+    context->saved_data["heads"] = heads;
+    context->saved_data["factor"] = factor;
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list output_grads) {
+    const variable_list saved = context->get_saved_variables();
+    const Heads all(saved[0], context->saved_data["heads"].toInt());
+    const auto factor = static_cast<float>(context->saved_data["factor"].toDouble());
+    const at::Tensor grad = output_grads[0].contiguous();
+    at::Tensor qkv_grad = at::empty_like(saved[0]);
+    const float* upper = grad.const_data_ptr<float>();
+    float* to = qkv_grad.mutable_data_ptr<float>();
+    // Forward's results are only read here.
+    const float* from = saved[0].const_data_ptr<float>();
+    auto* out = const_cast<float*>(saved[1].const_data_ptr<float>());
+    auto* sums = const_cast<float*>(saved[2].const_data_ptr<float>());
+    at::parallel_for(0, all.batch * all.count, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        cpu::attention_backward(all.at(i, from, out, sums), all.grads_at(i, upper, to), all.length,
+                                all.width, factor);
+      }
+    });
+    return {qkv_grad, at::Tensor(), at::Tensor()};
+  }
+};
+
+at::Tensor attention_of_libtorch(const at::Tensor& qkv, int64_t heads, double factor) {
+  const int64_t width = qkv.size(2) / 3 / heads;
+  const at::Tensor parts =
+      qkv.view({qkv.size(0), qkv.size(1), 3, heads, width}).permute({2, 0, 3, 1, 4});
+  return at::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, 0.0, true, factor)
+      .transpose(1, 2)
+      .reshape({qkv.size(0), qkv.size(1), heads * width});
+}
+
 }  // namespace
+
+at::Tensor causal_attention(const at::Tensor& qkv, int64_t heads, double factor) {
+  const bool is_ours =
+      has_cpu_loop(qkv) && cpu::has_attention(qkv.size(2) / 3 / heads) && qkv.numel() > 0;
+  return is_ours ? CausalAttention::apply(qkv, heads, factor)
+                 : attention_of_libtorch(qkv, heads, factor);
+}
 
 at::Tensor conv1d(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias) {
   std::vector<int64_t> shape = x.sizes().vec();

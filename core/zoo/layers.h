@@ -9,6 +9,10 @@ namespace strata::zoo {
 // GPT-2's Conv1D: x (..., in) w (in, out) + bias (out). See Note [oneDNN for fp32].
 at::Tensor conv1d(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias);
 
+// Causal self-attention without mask and dropout: qkv (B, T, 3 * heads * width), queries first, to
+// (B, T, heads * width). `factor` multiplies the scores.
+at::Tensor causal_attention(const at::Tensor& qkv, int64_t heads, double factor);
+
 // gelu in the approximation by tanh.
 at::Tensor gelu_tanh(const at::Tensor& x);
 
