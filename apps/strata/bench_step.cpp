@@ -1,18 +1,24 @@
-// strata bench step: the median time of a training step on made-up tokens, under one strategy.
+// strata bench step: the median time of a training step on made-up tokens.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
 #include <ATen/ops/randint.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "apps/strata/command.h"
-#include "apps/strata/ranks.h"
 #include "strata/device/process_stats.h"
 #include "strata/formats/json.h"
-#include "strata/strategy/session.h"
+#include "strata/optim/schedule.h"
 #include "strata/train/saving.h"
 #include "strata/train/stepper.h"
+#include "strata/train/training.h"
 
 namespace strata::apps {
 namespace {
@@ -21,86 +27,168 @@ using formats::Json;
 
 double median_of(std::vector<double> values) {
   std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-// The same micro-batches in every step: other tokens on every rank.
-std::vector<zoo::Batch> make_batches(const config::BenchStepConfig& config, const World& world,
-                                     int64_t vocab) {
-  auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(config.seed) +
-                                                  static_cast<uint64_t>(world.rank));
-  std::vector<zoo::Batch> batches;
-  for (int64_t i = 0; i < config.batch.gradient_accumulation_steps; ++i) {
-    zoo::Batch batch;
-    batch.input_ids =
-        at::randint(0, vocab, {config.batch.per_device_train_batch_size, config.sequence_length},
-                    generator, at::kLong);
-    batch.labels = batch.input_ids;
-    batches.push_back(batch);
+// Everything of one measurement on one rank.
+class StepBench {
+ public:
+  StepBench(const config::BenchStepConfig& config, const train::Rank& rank)
+      : config_(config), rank_(rank) {}
+
+  int operator()() {
+    Status status = agree("load", load());
+    if (status.ok()) status = agree("prepare", prepare());
+    const bool has_started = status.ok();
+    if (status.ok()) status = measure();
+    if (status.ok()) status = report();
+    if (status.ok()) status = training_.session->detach();
+    if (!status.ok() && training_.session) training_.session->abort(status.message());
+    return exit_code_of(status, has_started);
   }
-  return batches;
-}
 
-Json report(const std::vector<double>& seconds, const train::StepResult& last,
-            const device::MemoryStats& memory, uint64_t pss_before) {
-  auto pss = device::proportional_set_size();
-  const double median_s = median_of(seconds);
-  return {{"median_ms", 1e3 * median_s},
-          {"min_ms", 1e3 * *std::min_element(seconds.begin(), seconds.end())},
-          {"tokens_per_s", static_cast<double>(last.tokens) / median_s},
-          {"loss", last.loss},
-          {"sent_bytes_per_step", last.sent_bytes},
-          {"param_bytes", memory.used_of(STRATA_TAG_PARAMETERS)},
-          {"grad_bytes", memory.used_of(STRATA_TAG_GRADIENTS)},
-          {"optimizer_bytes", memory.used_of(STRATA_TAG_OPTIMIZER)},
-          {"pss_growth_bytes", pss.ok() && *pss > pss_before ? *pss - pss_before : 0}};
-}
-
-Result<Json> measure(const config::BenchStepConfig& config, const train::Rank& rank) {
-  const config::PlacementConfig placement = with_strategy(config.placement, rank.world);
-  STRATA_ASSIGN_OR_RETURN(auto model, zoo::load_model(config.model));
-  plugin::StrategyNeeds needs;
-  needs.world_size = static_cast<uint32_t>(rank.world.size);
-  needs.accumulates = config.batch.gradient_accumulation_steps > 1;
-  STRATA_ASSIGN_OR_RETURN(const auto strategy, train::resolve_strategy(placement, needs));
-  STRATA_ASSIGN_OR_RETURN(auto host, train::make_host(rank, placement));
-  auto pss_before = device::proportional_set_size();
-  STRATA_ASSIGN_OR_RETURN(
-      auto instance, plugin::StrategyInstance::create(strategy, rank.world, {STRATA_DEVICE_CPU, 0},
-                                                      host->abi(), placement.check_plugin));
-  STRATA_ASSIGN_OR_RETURN(auto session,
-                          strategy::Session::attach(std::move(instance), *host, model->spec()));
-  model->bind_units(session->units());
-  if (config.batch.activation_checkpointing) session->set_recompute(hooks::UnitGraph::every(1));
-  STRATA_RETURN_IF_ERROR(
-      train::initialize_weights(*session, *model, "", static_cast<uint64_t>(config.seed)));
-  STRATA_ASSIGN_OR_RETURN(auto optimizer, train::make_optimizer(config.optimizer, *session, *host));
-  train::Stepper stepper(*session, *host, *model, *optimizer, config.optimizer.max_grad_norm);
-  const auto batches = make_batches(config, rank.world, model->vocab_size());
-  std::vector<double> seconds;
-  train::StepResult last;
-  for (int64_t step = 0; step < config.skip_steps + config.max_steps; ++step) {
-    const double begin = device::monotonic_seconds();
-    STRATA_ASSIGN_OR_RETURN(last, stepper.step(batches, config.optimizer.learning_rate));
-    if (step >= config.skip_steps) seconds.push_back(device::monotonic_seconds() - begin);
+ private:
+  Status agree(const char* what, const Status& mine) const {
+    return train::agree(rank_, what, mine, config_.placement.timeout_s);
   }
-  Json json = report(seconds, last, host->memory_stats(), pss_before.ok() ? *pss_before : 0);
-  json["strategy"] = placement.strategy;
-  json["world_size"] = rank.world.size;
-  STRATA_RETURN_IF_ERROR(session->detach());
-  return json;
-}
+
+  Status load() {
+    STRATA_ASSIGN_OR_RETURN(model_, zoo::load_model(config_.model));
+    const int64_t positions = model_->max_positions();
+    if (config_.sequence_length > positions) {
+      return invalid_argument(
+          fmt::format("bench step: --sequence-length {} is longer than the model's {} positions. "
+                      "HINT: --sequence-length {}",
+                      config_.sequence_length, positions, positions));
+    }
+    const auto needs = train::training_needs(config_.batch, rank_.world, model_->spec());
+    STRATA_ASSIGN_OR_RETURN(strategy_, train::resolve_strategy(config_.placement, needs));
+    make_batches();
+    return {};
+  }
+
+  // Other tokens on every rank and in every micro-batch, the same in every step.
+  void make_batches() {
+    const auto seed = static_cast<uint64_t>(config_.seed + rank_.world.rank);
+    at::Generator generator = at::detail::createCPUGenerator(seed);
+    for (int64_t micro = 0; micro < config_.batch.gradient_accumulation_steps; ++micro) {
+      zoo::Batch batch;
+      batch.input_ids =
+          at::randint(0, model_->vocab_size(),
+                      {config_.batch.per_device_train_batch_size, config_.sequence_length},
+                      generator, at::kLong);
+      batch.labels = batch.input_ids;
+      batches_.push_back(std::move(batch));
+    }
+  }
+
+  Status prepare() {
+    STRATA_ASSIGN_OR_RETURN(resident_before_, device::proportional_set_size());
+    STRATA_RETURN_IF_ERROR(train::attach_training(config_.placement, config_.batch,
+                                                  config_.optimizer, rank_, *strategy_, *model_,
+                                                  training_));
+    const std::string weights = std::filesystem::is_directory(config_.model) ? config_.model : "";
+    return train::initialize_weights(*training_.session, *model_, weights,
+                                     static_cast<uint64_t>(config_.seed));
+  }
+
+  Status measure() {
+    train::Stepper stepper(*training_.session, *training_.host, *model_, *training_.optimizer,
+                           config_.optimizer.max_grad_norm);
+    const int64_t steps = config_.skip_steps + config_.max_steps;
+    const optim::Schedule schedule = train::make_schedule(config_.optimizer, steps);
+    for (int64_t step = 0; step < steps; ++step) {
+      STRATA_RETURN_IF_ERROR(meet());  // so that no rank's head start is measured
+      const double begin = device::monotonic_seconds();
+      train::seed_step(static_cast<uint64_t>(config_.seed), rank_.world.rank, step + 1);
+      STRATA_ASSIGN_OR_RETURN(result_,
+                              stepper.step(batches_, optim::learning_rate(schedule, step)));
+      const double end = device::monotonic_seconds();
+      if (step == 0) first_step_s_ = end - rank_.started_s;
+      if (step >= config_.skip_steps) times_.push_back(end - begin);
+    }
+    return {};
+  }
+
+  // Waits for all ranks.
+  Status meet() {
+    int64_t nothing = 0;
+    return training_.session->all_reduce(std::span<int64_t>(&nothing, 1));
+  }
+
+  // Every rank's growth of resident memory since before attach, by rank.
+  Result<std::vector<int64_t>> gather_growth() {
+    STRATA_RETURN_IF_ERROR(meet());  // shared pages are divided among all who have them
+    STRATA_ASSIGN_OR_RETURN(const uint64_t now, device::proportional_set_size());
+    std::vector<int64_t> growth(static_cast<size_t>(rank_.world.size), 0);
+    growth[static_cast<size_t>(rank_.world.rank)] =
+        static_cast<int64_t>(now) - static_cast<int64_t>(resident_before_);
+    STRATA_RETURN_IF_ERROR(training_.session->all_reduce(std::span<int64_t>(growth)));
+    return growth;
+  }
+
+  Status report() {
+    STRATA_ASSIGN_OR_RETURN(const std::vector<int64_t> growth, gather_growth());
+    STRATA_ASSIGN_OR_RETURN(
+        const std::vector<train::RankSummary> ranks,
+        train::gather_summaries(*training_.session, rank_.world,
+                                train::rank_summary(*training_.host, result_.sent_bytes)));
+    if (!rank_.is_first()) return {};
+    const Json out = to_json(growth, ranks);
+    std::fputs((out.dump() + "\n").c_str(), stdout);
+    return config_.output.empty() ? Status() : formats::write_json(config_.output, out);
+  }
+
+  // Top-level bytes are rank 0's.
+  Json to_json(const std::vector<int64_t>& growth,
+               const std::vector<train::RankSummary>& ranks) const {
+    Json by_rank = Json::array();
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      const train::RankSummary& rank = ranks[r];
+      by_rank.push_back({{"param_bytes", rank.param_bytes},
+                         {"grad_bytes", rank.grad_bytes},
+                         {"optimizer_bytes", rank.optimizer_bytes},
+                         {"state_bytes", rank.param_bytes + rank.grad_bytes + rank.optimizer_bytes},
+                         {"gathered_peak_bytes", rank.gathered_peak_bytes},
+                         {"peak_bytes", rank.peak_bytes},
+                         {"sent_bytes_per_step", rank.sent_bytes_per_step},
+                         {"pss_growth_bytes", growth[r]}});
+    }
+    const double median_s = median_of(times_);
+    Json out = by_rank.at(0);
+    out.update({{"strategy", train::strategy_text(*strategy_)},
+                {"world_size", rank_.world.size},
+                {"threads", at::get_num_threads()},
+                {"steps", config_.max_steps},
+                {"median_ms", 1e3 * median_s},
+                {"min_ms", 1e3 * *std::min_element(times_.begin(), times_.end())},
+                {"tokens_per_s", static_cast<double>(result_.tokens) / median_s},
+                {"loss", result_.loss},
+                {"first_step_s", first_step_s_},
+                {"ranks", by_rank}});
+    return out;
+  }
+
+  const config::BenchStepConfig& config_;
+  const train::Rank& rank_;
+  std::unique_ptr<zoo::Model> model_;
+  std::optional<plugin::ResolvedStrategy> strategy_;
+  std::vector<zoo::Batch> batches_;
+  train::Training training_;
+  uint64_t resident_before_ = 0;
+  train::StepResult result_;  // of the last step
+  double first_step_s_ = 0;
+  std::vector<double> times_;  // of measured steps, in seconds
+};
 
 }  // namespace
 
 int run(const config::BenchStepConfig& config) {
   return run_on_ranks(config.placement, [&](const train::Rank& rank) {
-    const auto json = measure(config, rank);
-    if (!json.ok()) return exit_code_of(json.status(), false);
-    if (!rank.is_first()) return kExitDone;
-    std::fputs((json->dump() + "\n").c_str(), stdout);
-    if (config.output.empty()) return kExitDone;
-    return exit_code_of(formats::write_json(config.output, *json), true);
+    config::BenchStepConfig mine = config;
+    mine.placement = with_strategy(config.placement, rank.world);
+    return StepBench(mine, rank)();
   });
 }
 

@@ -2,7 +2,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
-#include <c10/core/AutogradState.h>
 #include <fmt/format.h>
 
 #include <cmath>
@@ -15,28 +14,16 @@
 #include "strata/formats/file.h"
 #include "strata/optim/adamw.h"
 #include "strata/optim/schedule.h"
-#include "strata/strategy/session.h"
-#include "strata/train/activation_memory.h"
 #include "strata/train/saving.h"
 #include "strata/train/stepper.h"
 #include "strata/train/tables.h"
+#include "strata/train/training.h"
 #include "strata/train/workload.h"
 
 namespace strata::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-plugin::StrategyNeeds needs_of(const config::TrainConfig& config, const Rank& rank,
-                               const model::ModelSpec& spec) {
-  plugin::StrategyNeeds needs;
-  needs.world_size = static_cast<uint32_t>(rank.world.size);
-  needs.accumulates = config.batch.gradient_accumulation_steps > 1;
-  needs.has_tied_units = spec.order.size() > spec.units.size();
-  needs.recomputes = config.batch.activation_checkpointing;
-  needs.needs_equal_replicas = true;
-  return needs;
-}
 
 // Everything of one run on one rank, in the order in which it is made.
 class Run {
@@ -53,7 +40,8 @@ class Run {
       outcome.has_started = true;
       outcome.status = train();
     }
-    if (!outcome.status.ok() && session_ != nullptr) session_->abort(outcome.status.message());
+    if (!outcome.status.ok() && training_.session != nullptr)
+      training_.session->abort(outcome.status.message());
     outcome.summary = summary_;
     return outcome;
   }
@@ -66,8 +54,8 @@ class Run {
   Status load() {
     STRATA_ASSIGN_OR_RETURN(workload_, load_workload(config_, rank_));
     STRATA_ASSIGN_OR_RETURN(
-        strategy_,
-        resolve_strategy(config_.placement, needs_of(config_, rank_, workload_.model->spec())));
+        strategy_, resolve_strategy(config_.placement, training_needs(config_.batch, rank_.world,
+                                                                      workload_.model->spec())));
     if (!config_.resume_from_checkpoint.empty()) {
       STRATA_ASSIGN_OR_RETURN(resume_, checkpoint::Reader::open(config_.resume_from_checkpoint));
     }
@@ -76,27 +64,16 @@ class Run {
 
   // Makes session and optimizer, fills the weights; writes nothing.
   Status prepare() {
-    c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
-    STRATA_ASSIGN_OR_RETURN(host_, make_host(rank_, config_.placement));
-    activations_ = std::make_unique<ActivationMemory>(*host_);
-    STRATA_ASSIGN_OR_RETURN(
-        plugin::StrategyInstance instance,
-        plugin::StrategyInstance::create(*strategy_, rank_.world, {STRATA_DEVICE_CPU, 0},
-                                         host_->abi(), config_.placement.check_plugin));
-    const model::ModelSpec& spec = workload_.model->spec();
-    STRATA_ASSIGN_OR_RETURN(session_, strategy::Session::attach(std::move(instance), *host_, spec));
-    workload_.model->bind_units(session_->units());
-    if (config_.batch.activation_checkpointing) {
-      session_->set_recompute(hooks::UnitGraph::every(1));
-    }
-    STRATA_ASSIGN_OR_RETURN(optimizer_, make_optimizer(config_.optimizer, *session_, *host_));
+    STRATA_RETURN_IF_ERROR(attach_training(config_.placement, config_.batch, config_.optimizer,
+                                           rank_, *strategy_, *workload_.model, training_));
     return fill_weights();
   }
 
   Status fill_weights() {
     if (resume_.has_value()) {
-      STRATA_ASSIGN_OR_RETURN(const ResumePoint point,
-                              restore(*resume_, *session_, *optimizer_, *workload_.sampler));
+      STRATA_ASSIGN_OR_RETURN(
+          const ResumePoint point,
+          restore(*resume_, *training_.session, *training_.optimizer, *workload_.sampler));
       first_step_ = point.step + 1;
       if (point.step < workload_.max_steps) return {};
       return invalid_argument(
@@ -104,7 +81,7 @@ class Run {
                       "--max-steps above {}",
                       config_.resume_from_checkpoint, point.step, workload_.max_steps, point.step));
     }
-    return initialize_weights(*session_, *workload_.model, workload_.weights,
+    return initialize_weights(*training_.session, *workload_.model, workload_.weights,
                               static_cast<uint64_t>(config_.seed));
   }
 
@@ -136,7 +113,7 @@ class Run {
 
   void print_start() {
     StartTable& table = start_table_;
-    table.strategy = strategy_text();
+    table.strategy = strategy_text(*strategy_);
     table.plugin_path = strategy_->library->path();
     table.message = strategy_->message;
     table.world_size = rank_.world.size;
@@ -146,18 +123,13 @@ class Run {
     table.is_tokenizer_trained = workload_.is_tokenizer_trained;
     table.samples_per_step = workload_.sampler->global_batch();
     table.steps = workload_.max_steps;
-    observer_.text(start_table(table, workload_.model->spec(), host_->memory_stats()));
-  }
-
-  std::string strategy_text() const {
-    const std::string options = plugin::to_text(strategy_->options);
-    return options.empty() ? strategy_->name : strategy_->name + ":" + options;
+    observer_.text(start_table(table, workload_.model->spec(), training_.host->memory_stats()));
   }
 
   Status train() {
-    Stepper stepper(*session_, *host_, *workload_.model, *optimizer_,
+    Stepper stepper(*training_.session, *training_.host, *workload_.model, *training_.optimizer,
                     config_.optimizer.max_grad_norm);
-    host_->take_wait_seconds();
+    training_.host->take_wait_seconds();
     for (int64_t step = first_step_; step <= workload_.max_steps; ++step) {
       STRATA_ASSIGN_OR_RETURN(const StepMetrics metrics, one_step(stepper, step));
       if (rank_.is_first()) observer_.step(metrics, first_step_, workload_.max_steps);
@@ -197,9 +169,9 @@ class Run {
     metrics.step_s = end - begin;
     metrics.tokens_per_s = static_cast<double>(result.tokens) / metrics.step_s;
     metrics.data_s = data_end - begin;
-    metrics.comm_s = host_->take_wait_seconds();
+    metrics.comm_s = training_.host->take_wait_seconds();
     metrics.sent_bytes = result.sent_bytes;
-    const device::MemoryStats memory = host_->memory_stats();
+    const device::MemoryStats memory = training_.host->memory_stats();
     metrics.device_bytes = memory.device.used_total;
     metrics.device_peak_bytes = memory.device.peak_total;
     auto resident = device::resident_peak();
@@ -213,16 +185,17 @@ class Run {
     SavePoint point;
     point.output_dir = config_.output_dir;
     point.step = step;
-    point.strategy = strategy_text();
+    point.strategy = strategy_text(*strategy_);
     point.keep = static_cast<int>(config_.save_total_limit.value_or(0));
-    return save_checkpoint(point, rank_, timeout(), *session_, *optimizer_, workload_);
+    return save_checkpoint(point, rank_, timeout(), *training_.session, *training_.optimizer,
+                           workload_);
   }
 
   Status finish() {
-    STRATA_ASSIGN_OR_RETURN(summary_.weight_hash, weight_hash(*session_));
+    STRATA_ASSIGN_OR_RETURN(summary_.weight_hash, weight_hash(*training_.session));
     STRATA_ASSIGN_OR_RETURN(summary_.ranks, gather_rank_summaries());
     summary_.final_loss = summary_.losses.empty() ? 0 : summary_.losses.back();
-    summary_.strategy = strategy_text();
+    summary_.strategy = strategy_text(*strategy_);
     const plugin::PluginLibrary& library = *strategy_->library;
     summary_.plugin = {library.path(), library.id(), library.version(), library.abi_built()};
     summary_.wall_s = elapsed();
@@ -231,19 +204,12 @@ class Run {
           (fs::path(config_.output_dir) / "summary.json").string(), to_json(summary_)));
       observer_.text(end_table(summary_, start_table_, config_.output_dir));
     }
-    return session_->detach();
+    return training_.session->detach();
   }
 
   Result<std::vector<RankSummary>> gather_rank_summaries() {
-    const device::MemoryStats memory = host_->memory_stats();
-    RankSummary mine;
-    mine.param_bytes = memory.used_of(STRATA_TAG_PARAMETERS);
-    mine.grad_bytes = memory.used_of(STRATA_TAG_GRADIENTS);
-    mine.optimizer_bytes = memory.used_of(STRATA_TAG_OPTIMIZER);
-    mine.gathered_peak_bytes = memory.device.peak[STRATA_TAG_GATHERED];
-    mine.peak_bytes = memory.peak_total;
-    mine.sent_bytes_per_step = sent_bytes_per_step_;
-    return gather_summaries(*session_, rank_.world, mine);
+    return gather_summaries(*training_.session, rank_.world,
+                            rank_summary(*training_.host, sent_bytes_per_step_));
   }
 
   const config::TrainConfig& config_;
@@ -252,10 +218,7 @@ class Run {
   Workload workload_;
   std::optional<plugin::ResolvedStrategy> strategy_;
   std::optional<checkpoint::Reader> resume_;
-  std::unique_ptr<device::Host> host_;
-  std::unique_ptr<ActivationMemory> activations_;
-  std::unique_ptr<optim::AdamW> optimizer_;
-  std::unique_ptr<strategy::Session> session_;
+  Training training_;
   std::optional<MetricsFile> metrics_;
   int64_t first_step_ = 1;
   uint64_t sent_bytes_per_step_ = 0;
