@@ -1,75 +1,36 @@
 #!/usr/bin/env bash
-# The speed of `strata` beside PyTorch, in one run: the same GPT-2 shapes, alternating, medians of the rounds' medians.
+# Measures training steps of Strata beside PyTorch's on this machine and prints the ratios with their targets.
 #
-#   bash bench/compare_pytorch.sh [ROUNDS]     default 3
+#   bash bench/compare_pytorch.sh [--rounds 3] [--steps 8] [--skip 2] [--model gpt2-12x512]... [--output FILE.json]
 #
-# Installs PyTorch 2.15.0 with its dependencies (5 GB) in a scratch environment in the set-up's folder, or uses the one that
-# STRATA_PYTORCH_VENV names. Needs the release build. Two ranks, one thread each; "one process" is one rank with two threads on
-# the whole batch. The targets are those of docs/BENCHMARKS.md.
+# Needs two cores that nobody else uses. Builds the release preset's command and the plain LibTorch loop. PyTorch goes into
+# $STRATA_DEPS_DIR/pytorch-2.15.0 (default: ~/.cache/strata) and is reused; STRATA_PYTORCH_VENV names a venv that has it already;
+# STRATA_BENCH_BUILD names another build folder than build/release.
 source "$(dirname "${BASH_SOURCE[0]}")/../tools/lib.sh"
-cd "$strata_root"
-rounds=${1:-3}
-steps=${STRATA_BENCH_STEPS:-8}
-venv=${STRATA_PYTORCH_VENV:-$strata_deps/pytorch-2.15.0}
-strata=build/release/bin/strata
-[ -x "$strata" ] || die "$strata is not there. HINT: cmake --preset release && cmake --build --preset release"
-out=$(mktemp -d)
-trap 'rm -rf "$out"' EXIT
+
+version=2.15.0
+venv=${STRATA_PYTORCH_VENV:-$strata_deps/pytorch-$version}
+build=${STRATA_BENCH_BUILD:-$strata_root/build/release}
+
+has_pytorch() { [ "$("$venv/bin/python" -c 'import numpy, torch; print(torch.__version__.split("+")[0])' 2> /dev/null)" = "$version" ]; }
 
 install_pytorch() {
-  [ -x "$venv/bin/torchrun" ] && { echo "$venv is there"; return 0; }
-  python3 -m venv "$venv" && "$venv/bin/pip" install --quiet torch==2.15.0 numpy
+  if has_pytorch; then
+    echo "$venv has it"
+    return 0
+  fi
+  [ -z "${STRATA_PYTORCH_VENV:-}" ] || die "STRATA_PYTORCH_VENV=$venv has no PyTorch $version with numpy. HINT: unset it"
+  python3 -m venv "$venv" &&
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "torch==$version" numpy && has_pytorch
 }
 
-# ours NAME STRATEGY DEVICES THREADS BATCH: one JSON line a round into $out/NAME.
-ours() {
-  OMP_NUM_THREADS=$4 "$strata" bench step --model "$config" --strategy "$2" --devices "$3" --sequence-length 128 \
-    --per-device-train-batch-size "$5" --max-steps "$steps" --skip-steps 2 >> "$out/$1"
+build_programs() {
+  if [ ! -f "$build/build.ninja" ]; then
+    cmake -G Ninja -S "$strata_root" -B "$build" -DCMAKE_BUILD_TYPE=Release > /dev/null || return
+  fi
+  cmake --build "$build" -j "$strata_jobs" --target strata strata_bench_libtorch_loop
 }
 
-# theirs NAME STRATEGY RANKS THREADS BATCH
-theirs() {
-  local run=("$venv/bin/python")
-  [ "$3" -eq 1 ] || run=("$venv/bin/torchrun" --nproc-per-node "$3" --master-port 0 --rdzv-backend c10d --rdzv-endpoint localhost:0)
-  BENCH_STARTED=$(date +%s.%N) OMP_NUM_THREADS=$4 "${run[@]}" bench/pytorch_step.py --strategy "$2" --layers "$layers" \
-    --width "$width" --heads 8 --vocab "$vocab" --length 128 --batch "$5" --steps "$steps" --skip 2 --threads "$4" \
-    2>> "$out/errors" | grep '^{' >> "$out/$1"
-}
-
-report() {
-  python3 - "$out" <<'PYTHON'
-import json, pathlib, statistics, sys
-out = pathlib.Path(sys.argv[1])
-ms = {}
-for name in ["ddp", "pytorch_ddp", "fsdp", "fsdp2", "one", "pytorch_one"]:
-    path = out / name
-    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    if lines:
-        ms[name] = statistics.median(line["median_ms"] for line in lines)
-        print(f"  {name:12} {ms[name]:9.1f} ms")
-for a, b, target in [("ddp", "pytorch_ddp", 0.84), ("fsdp", "fsdp2", 0.62), ("ddp", "one", 1.06), ("fsdp", "one", 1.06),
-                     ("one", "pytorch_one", 0.95)]:
-    if a in ms and b in ms:
-        print(f"  {a} / {b} = {ms[a] / ms[b]:.3f} (target {target})")
-PYTHON
-}
-
-compare() {
-  rm -f "$out"/*
-  for _ in $(seq "$rounds"); do
-    ours ddp ddp 2 1 4
-    theirs pytorch_ddp ddp 2 1 4
-    ours fsdp fsdp 2 1 4
-    theirs fsdp2 fsdp2 2 1 4
-    ours one single 1 2 8
-    theirs pytorch_one single 1 2 8
-  done
-  report
-}
-
-timed "PyTorch 2.15.0" install_pytorch
-config=bench/configs/gpt2-12x512.json layers=12 width=512 vocab=16384
-timed "layers 12, width 512, vocabulary 16384" compare
-config=bench/configs/gpt2-4x256.json layers=4 width=256 vocab=8192
-timed "layers 4, width 256, vocabulary 8192" compare
-print_times
+timed "PyTorch $version" install_pytorch
+timed "building" build_programs
+"$venv/bin/python" "$strata_root/bench/compare_pytorch.py" --build "$build" --venv "$venv" "$@"

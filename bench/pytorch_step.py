@@ -50,6 +50,12 @@ class Gpt(nn.Module):
         return F.cross_entropy(logits[:, :-1].reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1))
 
 
+def resident_bytes():
+    """This process's share of resident memory."""
+    with open("/proc/self/smaps_rollup") as file:
+        return next(1024 * int(line.split()[1]) for line in file if line.startswith("Pss:"))
+
+
 def main():
     started = float(os.environ.get("BENCH_STARTED", time.time()))
     parser = argparse.ArgumentParser()
@@ -71,6 +77,8 @@ def main():
     if args.strategy != "single":
         dist.init_process_group("gloo")
         rank = dist.get_rank()
+        dist.barrier()
+    resident_before = resident_bytes()
     model = Gpt(args.layers, args.width, args.heads, args.vocab, args.length)
     if args.strategy == "ddp":
         model = nn.parallel.DistributedDataParallel(model)
@@ -100,14 +108,16 @@ def main():
         if first_step_s is None:
             first_step_s = time.time() - started
         times.append(time.perf_counter() - begin)
-    rss = [line for line in open("/proc/self/smaps_rollup") if line.startswith("Pss:")][0].split()[1]
+    if args.strategy != "single":
+        dist.barrier()
+    resident_growth = resident_bytes() - resident_before
     if rank == 0:
         print(json.dumps({
             "strategy": args.strategy,
             "median_ms": 1e3 * statistics.median(times[args.skip:]),
             "min_ms": 1e3 * min(times[args.skip:]),
             "first_step_s": first_step_s,
-            "pss_bytes": int(rss) * 1024,
+            "pss_growth_bytes": resident_growth,
             "loss": loss.item(),
         }), flush=True)
     if args.strategy != "single":
