@@ -70,42 +70,62 @@ zoo::GenerateOptions options_of(const config::GenerateConfig& config, const Load
   return options;
 }
 
-Result<std::string> generate(const config::GenerateConfig& config,
-                             const config::PlacementConfig& placement, const train::Rank& rank) {
-  Loaded loaded;
-  STRATA_RETURN_IF_ERROR(
-      train::agree(rank, "load", load(config, placement, rank, loaded), placement.timeout_s));
-  zoo::Model& model = *loaded.model;
-  STRATA_ASSIGN_OR_RETURN(const auto host, train::make_host(rank, placement));
-  STRATA_ASSIGN_OR_RETURN(
-      plugin::StrategyInstance instance,
-      plugin::StrategyInstance::create(*loaded.strategy, rank.world, {STRATA_DEVICE_CPU, 0},
-                                       host->abi(), placement.check_plugin));
-  STRATA_ASSIGN_OR_RETURN(const auto session,
-                          strategy::Session::attach(std::move(instance), *host, model.spec()));
-  model.bind_units(session->units());
-  STRATA_RETURN_IF_ERROR(loaded.checkpoint
-                             ? train::load_weights(*loaded.checkpoint, *session)
-                             : train::initialize_weights(*session, model, config.model, 0));
-  STRATA_ASSIGN_OR_RETURN(const at::Tensor made,
-                          zoo::generate(model, loaded.prompt, {}, options_of(config, loaded),
-                                        [&](const auto& body) { return session->infer(body); }));
-  STRATA_RETURN_IF_ERROR(session->detach());
-  std::vector<int32_t> ids(static_cast<size_t>(made.size(1)));
-  std::copy_n(made.const_data_ptr<int64_t>(), ids.size(), ids.begin());
-  if (loaded.tokenizer->end_id() && ids.back() == *loaded.tokenizer->end_id()) ids.pop_back();
-  return loaded.tokenizer->decode(ids);
-}
+// One rank's part, from reading to text.
+class Generation {
+ public:
+  Generation(const config::GenerateConfig& config, const train::Rank& rank)
+      : config_(config), placement_(with_strategy(config.placement, rank.world)), rank_(rank) {}
+
+  int operator()() {
+    const Status loaded = train::agree(rank_, "load", load(config_, placement_, rank_, loaded_),
+                                       placement_.timeout_s);
+    if (!loaded.ok()) return exit_code_of(loaded, false);
+    const auto text = generate();
+    if (!text.ok()) {
+      if (session_ != nullptr) session_->abort(text.status().message());
+      return exit_code_of(text.status(), true);
+    }
+    if (rank_.is_first()) std::fputs((*text + "\n").c_str(), stdout);
+    return kExitDone;
+  }
+
+ private:
+  Result<std::string> generate() {
+    zoo::Model& model = *loaded_.model;
+    STRATA_ASSIGN_OR_RETURN(host_, train::make_host(rank_, placement_));
+    STRATA_ASSIGN_OR_RETURN(
+        plugin::StrategyInstance instance,
+        plugin::StrategyInstance::create(*loaded_.strategy, rank_.world, {STRATA_DEVICE_CPU, 0},
+                                         host_->abi(), placement_.check_plugin));
+    STRATA_ASSIGN_OR_RETURN(session_,
+                            strategy::Session::attach(std::move(instance), *host_, model.spec()));
+    model.bind_units(session_->units());
+    STRATA_RETURN_IF_ERROR(loaded_.checkpoint
+                               ? train::load_weights(*loaded_.checkpoint, *session_)
+                               : train::initialize_weights(*session_, model, config_.model, 0));
+    STRATA_ASSIGN_OR_RETURN(const at::Tensor made,
+                            zoo::generate(model, loaded_.prompt, {}, options_of(config_, loaded_),
+                                          [&](const auto& body) { return session_->infer(body); }));
+    STRATA_RETURN_IF_ERROR(session_->detach());
+    std::vector<int32_t> ids(static_cast<size_t>(made.size(1)));
+    std::copy_n(made.const_data_ptr<int64_t>(), ids.size(), ids.begin());
+    const std::optional<int32_t> end = loaded_.tokenizer->end_id();
+    if (end && ids.back() == *end) ids.pop_back();
+    return loaded_.tokenizer->decode(ids);
+  }
+
+  const config::GenerateConfig& config_;
+  const config::PlacementConfig placement_;
+  const train::Rank& rank_;
+  Loaded loaded_;
+  std::unique_ptr<device::Host> host_;
+  std::unique_ptr<strategy::Session> session_;
+};
 
 }  // namespace
 
 int run(const config::GenerateConfig& config) {
-  return run_on_ranks(config.placement, [&](const train::Rank& rank) {
-    const config::PlacementConfig placement = with_strategy(config.placement, rank.world);
-    const auto text = generate(config, placement, rank);
-    if (text.ok() && rank.is_first()) std::fputs((*text + "\n").c_str(), stdout);
-    return exit_code_of(text.status(), false);
-  });
+  return run_on_ranks(config.placement, [&](const train::Rank& rank) { return Generation(config, rank)(); });
 }
 
 }  // namespace strata::apps

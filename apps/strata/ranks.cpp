@@ -20,7 +20,7 @@ namespace {
 // How long a rank that has refused waits for others to have read why.
 constexpr std::chrono::milliseconds kRefusedDeadline{2'000};
 
-// Of this process; 0 until a launcher's variables were read.
+// Of this process; 0 until it has met the others. What is refused before that, each rank says itself.
 int own_rank = 0;
 
 std::chrono::milliseconds milliseconds_of(double seconds) {
@@ -39,8 +39,8 @@ int run_alone(const std::function<int(const train::Rank&)>& body) {
 
 int run_as_rank(const rendezvous::RankPlace& place, const config::PlacementConfig& placement,
                 const std::function<int(const train::Rank&)>& body) {
-  own_rank = place.world.rank;
-  if (own_rank > 0) log::set_rank(own_rank);
+  // strata's own launcher puts the rank in front of every line of its ranks.
+  if (place.world.rank > 0 && place.launcher != "strata") log::set_rank(place.world.rank);
   const std::optional<int> devices =
       placement.devices_given ? std::optional<int>(placement.devices) : std::nullopt;
   const Status suits = rendezvous::check_request(place, devices, placement.num_nodes);
@@ -48,6 +48,7 @@ int run_as_rank(const rendezvous::RankPlace& place, const config::PlacementConfi
   const auto timeout = milliseconds_of(placement.timeout_s);
   auto store = rendezvous::make_store(place, timeout);
   if (!store.ok()) return exit_code_of(store.status(), false);
+  own_rank = place.world.rank;
 
   train::Rank rank;
   rank.world = place.world;

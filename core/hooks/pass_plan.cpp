@@ -29,6 +29,7 @@ void mark_forward(PassPlan& plan, size_t unit_count) {
 void list_backward(PassPlan& plan) {
   for (size_t i = plan.entries.size(); i-- > 0;) {
     PassPlan::Entry& entry = plan.entries[i];
+    if (!entry.has_backward) continue;
     const auto add = [&](Kind kind) { plan.backward.push_back({kind, entry.unit, kNoUnit}); };
     const bool opens = entry.is_last;
     if (opens && entry.is_recomputed) add(Kind::kBeforeRecompute);
@@ -82,12 +83,25 @@ Status check_order(std::span<const int> order, std::span<const std::string> unit
   return {};
 }
 
-PassPlan make_pass_plan(std::span<const int> order, const std::vector<bool>& is_recomputed) {
+std::vector<bool> find_backward(std::span<const int> order, const std::vector<bool>& is_trained) {
+  std::vector<bool> has_backward = is_trained;
+  bool is_behind_trained = false;
+  for (const int unit : order) {
+    const auto u = static_cast<size_t>(unit);
+    if (is_behind_trained) has_backward[u] = true;
+    is_behind_trained = is_behind_trained || is_trained[u];
+  }
+  return has_backward;
+}
+
+PassPlan make_pass_plan(std::span<const int> order, const std::vector<bool>& has_backward,
+                        const std::vector<bool>& is_recomputed) {
   PassPlan plan;
   for (const int unit : order) {
     PassPlan::Entry entry;
     entry.unit = unit;
-    entry.is_recomputed = is_recomputed[static_cast<size_t>(unit)];
+    entry.has_backward = has_backward[static_cast<size_t>(unit)];
+    entry.is_recomputed = entry.has_backward && is_recomputed[static_cast<size_t>(unit)];
     plan.entries.push_back(entry);
   }
   mark_forward(plan, is_recomputed.size());

@@ -1,5 +1,6 @@
 // Which unit events a pass has, and at which of its entries: arithmetic over the declared order,
-// without tensors.
+// without tensors. Frozen units in front of everything that is trained have no backward: autograd
+// does not come there.
 //
 //   order 0 1 2 0: unit 0 is tied, nothing is recomputed
 //     entry               0            1                    2                    3
@@ -37,6 +38,7 @@ struct PassPlan {
     bool is_first = false;  // of its unit in forward
     bool is_last = false;
     bool is_recomputed = false;
+    bool has_backward = true;
     int next_unit = 0;  // the unit that forward gathers next, or kNoUnit
     // How many backward steps are done before the gradient of this entry's output may be used, and
     // before gradients of its parameters may come. They differ by the recomputation.
@@ -50,8 +52,14 @@ struct PassPlan {
 // Whether every entry names a unit and every unit is entered.
 Status check_order(std::span<const int> order, std::span<const std::string> unit_names);
 
-// REQUIRES: check_order() is ok; is_recomputed has one element per unit.
-PassPlan make_pass_plan(std::span<const int> order, const std::vector<bool>& is_recomputed);
+// Per unit, whether backward comes to it: it is trained, or entered behind a trained one.
+//
+// REQUIRES: check_order() is ok; is_trained has one element per unit.
+std::vector<bool> find_backward(std::span<const int> order, const std::vector<bool>& is_trained);
+
+// REQUIRES: check_order() is ok; has_backward and is_recomputed have one element per unit.
+PassPlan make_pass_plan(std::span<const int> order, const std::vector<bool>& has_backward,
+                        const std::vector<bool>& is_recomputed);
 
 }  // namespace strata::hooks
 

@@ -67,11 +67,14 @@ UnitGraph::UnitGraph(std::vector<int> order, std::vector<model::UnitStorage*> un
     : order_(std::move(order)), context_(std::make_unique<WalkContext>()) {
   const Status status = check_order(order_, names_of(units));
   if (!status.ok()) throw StatusError(status);
-  context_->plan = make_pass_plan(order_, std::vector<bool>(units.size(), false));
+  std::vector<bool> is_trained;
   for (const model::UnitStorage* unit : units) {
-    context_->sinks.push_back(unit->spec().is_trainable() ? std::make_unique<GradientSink>(*unit)
-                                                          : nullptr);
+    is_trained.push_back(unit->spec().is_trainable());
+    context_->sinks.push_back(is_trained.back() ? std::make_unique<GradientSink>(*unit) : nullptr);
   }
+  has_backward_ = find_backward(order_, is_trained);
+  context_->plan =
+      make_pass_plan(order_, has_backward_, std::vector<bool>(units.size(), false));
   context_->units = std::move(units);
   context_->events = &events;
 }
@@ -133,6 +136,13 @@ at::Tensor UnitGraph::compute_with_hooks(const PassPlan::Entry& entry, const at:
                     "input of the next entry",
                     index, unit.spec().name)));
   }
+  if (output.requires_grad() && !entry.has_backward) {
+    throw StatusError(unsupported(fmt::format(
+        "hooks: entry {} (unit '{}') is frozen and in front of everything that is trained, so it "
+        "has no backward, but its output requires a gradient. HINT: detach its input, or train a "
+        "parameter of this unit",
+        index, unit.spec().name)));
+  }
   if (output.requires_grad()) {
     output.register_hook([walk, index](const at::Tensor&) {
       const std::shared_ptr<BackwardWalk> alive = walk.lock();
@@ -173,7 +183,7 @@ void UnitGraph::set_recompute(const std::function<bool(int unit)>& is_recomputed
   for (size_t u = 0; is_recomputed != nullptr && u < units.size(); ++u) {
     units[u] = is_recomputed(static_cast<int>(u));
   }
-  context_->plan = make_pass_plan(order_, units);
+  context_->plan = make_pass_plan(order_, has_backward_, units);
 }
 
 std::function<bool(int unit)> UnitGraph::every(int every) {

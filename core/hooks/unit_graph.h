@@ -16,7 +16,8 @@
 // A unit that is entered more than once (tied weights) stays gathered from its first to its last
 // entry, in both directions. The events are the same on every rank whatever got a gradient:
 // parameters without one are named to after_backward, and units that no gradient reached get their
-// events when autograd returns.
+// events when autograd returns. Frozen units in front of everything that is trained have no
+// backward, and no events there; their input may not require a gradient (refused in enter()).
 //
 // Gradients go from autograd straight into the memory of UnitEvents::gradient_target, so `.grad` of
 // a parameter never exists. Refused with a StatusError: create_graph, sparse gradients, a backward
@@ -106,6 +107,7 @@ class UnitGraph final : public UnitRunner {
   std::string describe(int unit) const;
 
   std::vector<int> order_;
+  std::vector<bool> has_backward_;  // per unit
   std::unique_ptr<WalkContext> context_;
   std::shared_ptr<BackwardWalk> walk_;  // in a pass of kForward
   State state_ = State::kIdle;

@@ -138,6 +138,7 @@ void CheckedInstance::describe_units(const strata_model_t& model) {
     units_.push_back(std::move(unit));
   }
   std::vector<bool> is_seen(units_.size());
+  bool is_behind_trained = false;
   for (uint32_t i = 0; i < model.order_count; ++i) {
     const uint32_t u = model.order[i];
     if (u >= units_.size()) {
@@ -147,6 +148,9 @@ void CheckedInstance::describe_units(const strata_model_t& model) {
     if (!is_seen[u]) units_[u].first_entry = i;
     units_[u].last_entry = i;
     is_seen[u] = true;
+    Unit& unit = units_[u];
+    unit.has_backward = unit.has_backward || unit.is_trainable || is_behind_trained;
+    is_behind_trained = is_behind_trained || unit.is_trainable;
   }
 }
 

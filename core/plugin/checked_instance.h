@@ -63,6 +63,7 @@ class CheckedInstance {
     uint64_t numel = 0;
     int32_t dtype = STRATA_DTYPE_F32;
     bool is_trainable = false;
+    bool has_backward = false;  // false: frozen, in front of everything that is trained
     uint32_t first_entry = 0;  // place in the declared order
     uint32_t last_entry = 0;
 

@@ -119,6 +119,10 @@ strata_status_t CheckedInstance::before_backward(const strata_unit_context_t* co
   if (!unit.was_in_forward || unit.is_in_forward) {
     at.host_broke("was called for a unit whose forward is not done", kPairRule);
   }
+  if (!unit.has_backward) {
+    at.host_broke("was called for a frozen unit in front of everything that is trained",
+                  "such a unit has no backward");
+  }
   if (state_ == State::kInForward) backward_place_ = closed_place_ = INT64_MAX;
   if (unit.is_in_backward || unit.was_in_backward || unit.last_entry >= backward_place_) {
     at.host_broke("is out of order", kReverseRule);
@@ -188,7 +192,10 @@ strata_status_t CheckedInstance::after_backward(const strata_unit_context_t* con
 
 strata_status_t CheckedInstance::end_backward(int32_t sync) {
   const Place at = place("end_backward");
-  require(at, State::kInBackward, "behind the backward of a micro-batch");
+  const bool is_all_frozen = std::none_of(units_.begin(), units_.end(),
+                                          [](const Unit& unit) { return unit.has_backward; });
+  require(at, is_all_frozen ? State::kInForward : State::kInBackward,
+          "behind the backward of a micro-batch");
   if (sync != micro_batch_sync_) {
     at.host_broke(fmt::format("has sync = {}, the contexts of this micro-batch had {}", sync,
                               micro_batch_sync_),
@@ -196,7 +203,7 @@ strata_status_t CheckedInstance::end_backward(int32_t sync) {
   }
   for (const Unit& unit : units_) {
     if (unit.is_in_backward ||
-        (unit.is_trainable && unit.was_in_forward && !unit.was_in_backward)) {
+        (unit.has_backward && unit.was_in_forward && !unit.was_in_backward)) {
       place("end_backward", unit)
           .host_broke("was called before after_backward of this unit",
                       "after_backward once per unit and backward, whatever got a gradient");

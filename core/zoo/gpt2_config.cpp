@@ -31,6 +31,7 @@ const std::vector<std::string> kFields = {"vocab_size",
                                           "scale_attn_by_inverse_layer_idx",
                                           "reorder_and_upcast_attn",
                                           "add_cross_attention",
+                                          "pruned_heads",
                                           "tie_word_embeddings",
                                           "bos_token_id",
                                           "eos_token_id",
@@ -80,7 +81,6 @@ const std::vector<std::string> kHarmless = {"architectures",
                                             "summary_use_proj",
                                             "_num_labels",
                                             "cross_attention_hidden_size",
-                                            "pruned_heads",
                                             "max_length",
                                             "min_length",
                                             "do_sample",
@@ -140,6 +140,11 @@ Status check_unsupported(const json& object, const std::string& where) {
   for (const char* key : {"reorder_and_upcast_attn", "add_cross_attention"}) {
     STRATA_ASSIGN_OR_RETURN(const bool is_on, formats::get_bool_or(object, key, false, where));
     if (is_on) return unsupported(fmt::format("{}: {} = true is not supported", where, key));
+  }
+  if (const auto pruned = object.find("pruned_heads"); pruned != object.end() && !pruned->empty()) {
+    return unsupported(fmt::format(
+        "{}: pruned_heads = {} is not supported. HINT: a model with all of its heads", where,
+        pruned->dump()));
   }
   return {};
 }

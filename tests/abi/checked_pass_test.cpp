@@ -178,6 +178,30 @@ TEST_F(CheckedPass, NamesBackwardOutOfOrder) {
   expect_host_fault(before_backward(2), "is out of order");
 }
 
+TEST_F(CheckedFixture, NamesTheBackwardOfAFrozenUnitInFrontOfEverythingTrained) {
+  freeze_first_unit();
+  attached();
+  forward();
+  ASSERT_EQ(before_backward(2), STRATA_OK) << host.take();
+  ASSERT_EQ(after_backward(2), STRATA_OK) << host.take();
+  ASSERT_EQ(before_backward(1), STRATA_OK) << host.take();
+  ASSERT_EQ(gradient_target(1), STRATA_OK) << host.take();
+  ASSERT_EQ(after_backward(1), STRATA_OK) << host.take();
+  expect_host_fault(before_backward(0), "such a unit has no backward");
+  EXPECT_EQ(table->end_backward(self, 1), STRATA_OK) << "the unit needs none: " << host.take();
+}
+
+TEST_F(CheckedFixture, NamesAFrozenUnitBehindTrainedOnesThatHadNoBackward) {
+  attached();
+  forward();
+  for (const uint32_t unit : {1U, 0U}) {
+    ASSERT_EQ(before_backward(unit), STRATA_OK) << host.take();
+    ASSERT_EQ(gradient_target(unit), STRATA_OK) << host.take();
+    ASSERT_EQ(after_backward(unit), STRATA_OK) << host.take();
+  }
+  expect_host_fault(table->end_backward(self, 1), "end_backward(unit 'frozen')");
+}
+
 TEST_F(CheckedPass, NamesGradientTargetsThatAreTooMany) {
   forward();
   ASSERT_EQ(before_backward(2), STRATA_OK);

@@ -229,6 +229,7 @@ class CheckedFixture : public ::testing::Test {
   strata_world_t world{sizeof(strata_world_t), 0, 1, 0, 1, 0, 1, 0};
   std::array<strata_unit_t, 3> units{};
   const std::array<uint32_t, 3> order{0, 1, 2};
+  std::array<bool, 3> is_trained{true, true, false};
   strata_unit_view_t view{};
   strata_gradient_target_t target{};
   int32_t residency = 0;
@@ -257,7 +258,7 @@ class CheckedFixture : public ::testing::Test {
       units[u].numel = kNumel;
       units[u].compute_dtype = units[u].reduce_dtype = STRATA_DTYPE_F32;
       units[u].entries = 1;
-      units[u].trainable = u < 2;
+      units[u].trainable = is_trained[u] ? 1 : 0;
     }
     strata_model_t model{};
     model.struct_size = sizeof(model);
@@ -318,6 +319,12 @@ class CheckedFixture : public ::testing::Test {
       }
       ASSERT_EQ(after_backward(unit), STRATA_OK) << host.take();
     }
+  }
+  // Before attached(): unit 0 is frozen, so it is in front of everything that is trained.
+  void freeze_first_unit() {
+    is_trained[0] = false;
+    fake.answers.partitions[0].trainable = 0;
+    fake.answers.partitions[0].gradient = nullptr;
   }
   bool has_called(const std::string& slot) const {
     return std::find(fake.calls.begin(), fake.calls.end(), slot) != fake.calls.end();

@@ -158,6 +158,7 @@ TEST(WordSplitter, SplitsAsGpt2Does) {
   EXPECT_THAT(words_of("a\u00a0\u00a0b"), ElementsAre("a", "\u00a0", "\u00a0", "b"));
   EXPECT_THAT(words_of("a\u180eb"), ElementsAre("a", "\u180e", "b"));
   EXPECT_THAT(words_of("a \u180e"), ElementsAre("a", " \u180e"));
+  EXPECT_THAT(words_of("a.\u180e"), ElementsAre("a", ".\u180e"));
   EXPECT_THAT(words_of("a\xff\xfe b"), ElementsAre("a", "\xff\xfe", " b"));
   EXPECT_THAT(words_of(""), ElementsAre());
 }

@@ -14,8 +14,10 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-PassPlan plan_of(std::vector<int> order, std::vector<bool> is_recomputed) {
-  return make_pass_plan(order, is_recomputed);
+PassPlan plan_of(std::vector<int> order, std::vector<bool> is_recomputed,
+                 std::vector<bool> is_trained = {}) {
+  if (is_trained.empty()) is_trained.assign(is_recomputed.size(), true);
+  return make_pass_plan(order, find_backward(order, is_trained), is_recomputed);
 }
 
 std::vector<std::string> backward_of(const PassPlan& plan) {
@@ -70,6 +72,18 @@ TEST(PassPlan, GathersATiedUnitOnceForAllItsRecomputations) {
   EXPECT_THAT(backward_of(plan),
               ElementsAre("gather 0>1", "computed 0>1", "before 0>1", "gather 1>-1",
                           "computed 1>-1", "before 1>-1", "after 1>-1", "after 0>-1"));
+}
+
+TEST(PassPlan, HasNoBackwardForAFrozenPrefix) {
+  const PassPlan plan = plan_of({0, 1, 2, 3}, {true, false, false, false}, {false, false, true, false});
+  EXPECT_THAT(backward_of(plan), ElementsAre("before 3>2", "after 3>2", "before 2>-1", "after 2>-1"));
+  EXPECT_FALSE(plan.entries[0].has_backward || plan.entries[0].is_recomputed);
+  EXPECT_TRUE(plan.entries[3].has_backward) << "gradients pass through it";
+}
+
+TEST(PassPlan, HasABackwardForAFrozenUnitThatIsEnteredAgainBehindATrainedOne) {
+  const PassPlan plan = plan_of({0, 1, 0}, {false, false}, {false, true});
+  EXPECT_THAT(backward_of(plan), ElementsAre("before 0>1", "before 1>-1", "after 1>-1", "after 0>-1"));
 }
 
 TEST(CheckOrder, RefusesOrdersThatCannotBeWalked) {

@@ -142,6 +142,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"Heads", R"({"n_head": 5})", "n_embd = 48 does not divide by n_head = 5"},
         BadConfig{"Unknown", R"({"n_embed": 48})", "did you mean 'n_embd'"},
         BadConfig{"CrossAttention", R"({"add_cross_attention": true})", "not supported"},
+        BadConfig{"PrunedHeads", R"({"pruned_heads": {"0": [1]}})", "pruned_heads = {\"0\":[1]}"},
         BadConfig{"Upcast", R"({"reorder_and_upcast_attn": true})", "not supported"},
         BadConfig{"Activation", R"({"activation_function": "gelu_old"})", "gelu_old"},
         BadConfig{"Zero", R"({"n_layer": 0})", "n_layer is 0"},

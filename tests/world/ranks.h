@@ -7,6 +7,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -28,8 +29,10 @@ inline plugin::HostOffer test_offer() {
   return {&device::Host::table, &sink};
 }
 
-// "fsdp:limit_all_gathers=1" from the plugins of this build.
+// "fsdp:limit_all_gathers=1" from the plugins of this build. Any thread.
 inline plugin::ResolvedStrategy find_strategy(const std::string& text) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
   static plugin::PluginRegistry registry(test_offer(), {{STRATA_PLUGIN_DIR, "this build"}});
   const auto request = plugin::parse_strategy_request(text);
   EXPECT_TRUE(request.ok()) << request.status().message();
