@@ -22,7 +22,10 @@ command -v debootstrap > /dev/null || die "needs the Debian package debootstrap"
 
 root=$(mktemp -d "${TMPDIR:-/tmp}/strata-fresh.XXXXXX")
 clean_up() {
-  umount "$root/proc" "$root/dev/shm" "$root/dev" 2> /dev/null || true
+  local mounted
+  for mounted in "$root/proc" "$root/dev"; do
+    if mountpoint -q "$mounted"; then umount -R "$mounted" || die "cannot unmount $mounted; $root stays"; fi
+  done
   if [ "$keep" -eq 1 ]; then say "kept: $root"; else rm -rf --one-file-system "$root"; fi
 }
 trap clean_up EXIT
@@ -33,12 +36,11 @@ make_root() {
   [ -n "$mirror" ] || mirror=$(awk '/^URIs:/ {print $2; exit}' /etc/apt/sources.list.d/*.sources)
   debootstrap --variant=minbase bookworm "$root" "$mirror" > "$root.log" 2>&1 || { tail -n 5 "$root.log"; return 1; }
   rm -f "$root.log"
-  cp -a /etc/apt/. "$root/etc/apt/"
-  cp -a /etc/resolv.conf /etc/hosts "$root/etc/"
+  cp -a /etc/apt/. "$root/etc/apt/" && cp -aL /etc/resolv.conf /etc/hosts "$root/etc/" || return 1
   mkdir -p "$root/etc/ssl" && cp -aL /etc/ssl/certs "$root/etc/ssl/" 2> /dev/null || true
   [ ! -f /etc/pip.conf ] || cp /etc/pip.conf "$root/etc/"
-  mount -t proc proc "$root/proc"
-  mount --rbind /dev "$root/dev"
+  mount -t proc proc "$root/proc" && mount --rbind /dev "$root/dev" &&
+    mount --make-rslave "$root/dev" # or unmounting it later would unmount this machine's
 }
 
 clone_into_root() {
