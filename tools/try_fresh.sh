@@ -38,6 +38,8 @@ make_root() {
   rm -f "$root.log"
   cp -a /etc/apt/. "$root/etc/apt/" && cp -aL /etc/resolv.conf /etc/hosts "$root/etc/" || return 1
   mkdir -p "$root/etc/ssl" && cp -aL /etc/ssl/certs "$root/etc/ssl/" 2> /dev/null || true
+  # Local authorities, so that installing ca-certificates in there keeps them.
+  mkdir -p "$root/usr/local/share" && cp -aL /usr/local/share/ca-certificates "$root/usr/local/share/" 2> /dev/null || true
   [ ! -f /etc/pip.conf ] || cp /etc/pip.conf "$root/etc/"
   mount -t proc proc "$root/proc" && mount --rbind /dev "$root/dev" &&
     mount --make-rslave "$root/dev" # or unmounting it later would unmount this machine's
