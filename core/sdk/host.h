@@ -159,12 +159,18 @@ class Stream {
 class Span {
  public:
   Span(strata_host_t* host, const char* name) : host_(host) { services().trace->begin(host, name); }
+  // The same under the name of a strategy: "fsdp", "before_forward/all_gather".
+  Span(strata_host_t* host, const std::string& strategy, const char* name)
+      : host_(host), text_(strategy + "/" + name) {
+    services().trace->begin(host, text_.c_str());
+  }
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
   ~Span() { services().trace->end(host_); }
 
  private:
   strata_host_t* host_;
+  std::string text_;
 };
 
 }  // namespace strata::sdk

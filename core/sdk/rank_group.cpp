@@ -92,7 +92,7 @@ void AbortSwitch::trip(const char* reason) noexcept {
   } catch (const std::bad_alloc&) {
     reason_.clear();
   }
-  if (communicator_ != nullptr) communicator_->abort();
+  for (Communicator* communicator : communicators_) communicator->abort();
 }
 
 void AbortSwitch::check() const {
@@ -100,10 +100,15 @@ void AbortSwitch::check() const {
   if (was_tripped_) throw Error(STRATA_E_ABORTED, "was aborted: " + reason_);
 }
 
-void AbortSwitch::set_communicator(Communicator* communicator) noexcept {
+void AbortSwitch::add(Communicator* communicator) {
   const std::lock_guard lock(mutex_);
-  communicator_ = communicator;
-  if (was_tripped_ && communicator_ != nullptr) communicator_->abort();
+  communicators_.push_back(communicator);
+  if (was_tripped_) communicator->abort();
+}
+
+void AbortSwitch::forget_communicators() noexcept {
+  const std::lock_guard lock(mutex_);
+  communicators_.clear();
 }
 
 // ---- meeting and leaving ----
@@ -133,7 +138,13 @@ RankGroup::RankGroup(const RankGroupConfig& config, AbortSwitch& abort)
   }
   await_all_ranks();
   communicator_ = Communicator::create(host, name_, rank(), size());
-  abort_.set_communicator(communicator_.get());
+  abort_.add(communicator_.get());
+}
+
+Communicator& RankGroup::split(int color) {
+  parts_.push_back(communicator_->split(color, static_cast<int>(rank())));
+  abort_.add(parts_.back().get());
+  return *parts_.back();
 }
 
 // Communicators are joined when everybody is there: this wait can be aborted, theirs cannot.
@@ -183,13 +194,18 @@ void RankGroup::end() noexcept {
   if (communicator_ == nullptr) return;
   try {
     drained_.record(stream_);
-    if (!drained_.has_passed()) communicator_->abort();
+    if (!drained_.has_passed()) abort_all();
     drained_.synchronize("the end of collectives");
   } catch (const Error&) {
-    communicator_->abort();  // the host's streams were aborted: theirs is not to be waited for
+    abort_all();  // the host's streams were aborted: theirs is not to be waited for
   }
-  abort_.set_communicator(nullptr);
+  abort_.forget_communicators();
   side_stream_ = Stream();  // waits for its work
+}
+
+void RankGroup::abort_all() noexcept {
+  communicator_->abort();
+  for (const auto& part : parts_) part->abort();
 }
 
 // ---- agreement ----
@@ -259,6 +275,7 @@ void RankGroup::all_reduce_small(const strata_small_reduction_t& reduction) {
 
 void RankGroup::check() {
   if (communicator_ != nullptr) communicator_->check_async_error();
+  for (const auto& part : parts_) part->check_async_error();
   abort_.check();
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "strata/abi/strategy.h"
 #include "strata/sdk/communicator.h"
@@ -23,15 +24,16 @@ class AbortSwitch {
   void trip(const char* reason) noexcept;
   // Throws Error(STRATA_E_ABORTED) with the reason, once tripped.
   void check() const;
-  // Whom trip() aborts; null: nobody. A communicator that is set behind trip() is aborted at once.
-  // Returns when no other thread uses the one before.
-  void set_communicator(Communicator* communicator) noexcept;
+  // Adds one that trip() aborts; behind trip() it is aborted at once.
+  void add(Communicator* communicator);
+  // trip() aborts nobody from now on. Returns when no other thread uses a communicator.
+  void forget_communicators() noexcept;
 
  private:
   mutable std::mutex mutex_;
   bool was_tripped_ = false;
   std::string reason_;
-  Communicator* communicator_ = nullptr;
+  std::vector<Communicator*> communicators_;
 };
 
 struct RankGroupConfig {
@@ -71,6 +73,9 @@ class RankGroup {
   // REQUIRES: not is_alone().
   Communicator& communicator() { return *communicator_; }
   Communicator* communicator_or_null() { return communicator_.get(); }
+  // A communicator over the ranks of the same color, in rank order. The group owns it and checks,
+  // aborts and ends it with its own. REQUIRES: not is_alone(). [collective] [blocks]
+  Communicator& split(int color);
   // Where collectives are queued.
   strata_stream_t stream() const { return stream_; }
 
@@ -94,12 +99,14 @@ class RankGroup {
   void await_all_ranks();
   std::string missing_ranks();
   void end() noexcept;
+  void abort_all() noexcept;
 
   const RankGroupConfig config_;
   AbortSwitch& abort_;
   std::string name_;  // of this attach, unique in the run
   int64_t rounds_ = 0;
   std::unique_ptr<Communicator> communicator_;
+  std::vector<std::unique_ptr<Communicator>> parts_;
   Buffer small_;   // where small reductions run
   Buffer pinned_;  // their way from and to the host's memory, where that is not the device's
   Event small_done_;

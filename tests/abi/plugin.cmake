@@ -70,7 +70,7 @@ strata_test(contract_test KIND abi ROOMS abi plugin DEPENDS abi_headers_c
   abi/layers_test.cpp
   abi/binaries_test.cpp
 )
-foreach(plugin ddp fsdp)
+foreach(plugin ddp fsdp zero)
   if(TARGET strata_plugin_${plugin})
     add_dependencies(contract_test strata_plugin_${plugin})
   endif()

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "strata/sdk/buckets.h"
+#include "strata/sdk/shard_mesh.h"
 #include "strata/sdk/slices.h"
 
 namespace strata::sdk {
@@ -27,6 +28,44 @@ TEST(Slices, AreKnownAtCompileTime) {
   static_assert(round_up(0, 64) == 0 && round_up(1, 64) == 64 && round_up(128, 64) == 128);
   static_assert(sliced_layout(3).unit_multiple == 192);
   static_assert(sliced_layout(3).parameter_alignment == 64);
+}
+
+// Over the ranks of one group, the pieces of all shards cover a unit once; in rank order piece i of
+// place j is what the world's reduce_scatter gives to the rank at place j of group i.
+TEST(Meshes, CoverAUnitOnceInEachGroup) {
+  for (const uint32_t world : {1u, 2u, 4u, 6u, 12u}) {
+    for (uint32_t size = 1; size <= world; ++size) {
+      if (world % size != 0) continue;
+      for (const bool is_ordered : {true, false}) {
+        const MeshShape shape{world, size, is_ordered};
+        const uint64_t numel = kAlignment * world * 3;
+        std::vector<int> covered(numel / kAlignment);
+        for (uint32_t place = 0; place < size; ++place) {
+          for (uint32_t i = 0; i < shape.pieces(); ++i) {
+            const Slice piece = shape.piece(numel, place, i);
+            EXPECT_EQ(piece.numel * shape.pieces(), shape.shard_numel(numel));
+            if (is_ordered) {
+              EXPECT_EQ(piece.offset, slice_of(numel, i * size + place, world).offset);
+            }
+            for (uint64_t at = 0; at < piece.numel; at += kAlignment) {
+              ++covered[(piece.offset + at) / kAlignment];
+            }
+          }
+        }
+        EXPECT_EQ(covered, std::vector<int>(covered.size(), 1)) << world << " in " << size;
+      }
+    }
+  }
+}
+
+TEST(Meshes, SendTheSameBytesInEitherOrderOfSums) {
+  // 6 ranks in groups of 3: (1 + 1/3 - 2/6) x 384 elements.
+  static_assert(MeshShape{6, 3, true}.reduce_sent(384) == 384);
+  static_assert(MeshShape{6, 3, false}.reduce_sent(384) == 384);
+  static_assert(MeshShape{4, 4, true}.reduce_sent(256) == 192);
+  static_assert(MeshShape{4, 1, true}.reduce_sent(256) == 384);
+  static_assert(MeshShape{4, 1, false}.reduce_sent(256) == 384);
+  static_assert(MeshShape{6, 3, true}.gather_sent(384) == 256);
 }
 
 strata_unit_t unit_of(const std::vector<strata_parameter_t>& parameters) {

@@ -477,6 +477,20 @@ TEST(FsdpFailures, SayWhichLimitIsTooSmall) {
   });
 }
 
+TEST(Hsdp, RefusesGroupsThatDoNotDivideTheWorld) {
+  const ToyModel model = chain_model();
+  const ToyTraining training = of_world(4);
+  const auto reference = train_reference(model, training);
+  const plugin::ResolvedStrategy resolved = find_strategy("hsdp:shard_group_size=3");
+  run_ranks(4, [&](RankOfTest& rank) {
+    ToyHost host(rank, resolved, model, training, reference);
+    const Status status = host.create();
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("shard_group_size = 3 does not divide"),
+                                        HasSubstr("world of 4 ranks"), HasSubstr("HINT")));
+  });
+}
+
 TEST(Single, RefusesASecondRank) {
   const ToyModel model = chain_model();
   const ToyTraining training = of_world(2);

@@ -19,6 +19,14 @@ const std::vector<std::string>& all_strategies() {
       "fsdp:limit_all_gathers=1",
       "fsdp:limit_all_gathers=64,forward_prefetch=false",
       "fsdp:overlap_comm=false",
+      "hsdp:shard_group_size=1",
+      "hsdp",
+      "zero1",
+      "zero1:overlap_comm=false",
+      "zero2",
+      "zero2:overlap_comm=false",
+      "zero3",
+      "zero3:prefetch=false,limit_all_gathers=1",
   };
   return all;
 }
@@ -32,7 +40,8 @@ ToyTraining training_of(uint32_t world, uint32_t accumulation = 1) {
 
 TEST(Strategies, OnOneRankTrainLikeALoop) {
   for (const uint32_t accumulation : {1u, 3u}) {
-    for (const char* strategy : {"single", "ddp", "fsdp", "fsdp:sync_each_batch=true"}) {
+    for (const char* strategy : {"single", "ddp", "fsdp", "fsdp:sync_each_batch=true", "zero1",
+                                 "zero2", "zero2:sync_each_batch=true", "zero3"}) {
       expect_training(strategy, tied_model(), training_of(1, accumulation));
     }
   }
@@ -48,6 +57,27 @@ TEST(Strategies, OnSeveralRanksTrainLikeALoop) {
   }
 }
 
+// Every mesh of every world adds in rank order: one group, several, groups of one rank.
+TEST(Strategies, OnManyRanksTrainLikeALoop) {
+  for (const uint32_t world : {5u, 6u, 7u, 8u}) {
+    for (const char* strategy : {"ddp", "fsdp", "zero1", "zero2", "zero3"}) {
+      expect_training(strategy, tied_model(), training_of(world));
+    }
+  }
+}
+
+TEST(Strategies, OnEveryMeshTrainLikeALoop) {
+  for (uint32_t world = 1; world <= 8; ++world) {
+    for (uint32_t size = 1; size <= world; ++size) {
+      if (world % size != 0) continue;
+      const std::string mesh = "hsdp:shard_group_size=" + std::to_string(size);
+      expect_training(mesh, tied_model(), training_of(world));
+      expect_training(mesh + ",reshard_after_forward=false", partly_frozen_model(),
+                      training_of(world, 2));
+    }
+  }
+}
+
 TEST(Strategies, AddMicroBatchesOnEachRankBeforeTheyAddRanks) {
   for (const std::string& strategy : all_strategies()) {
     expect_training(strategy, tied_model(), training_of(2, 3));
@@ -59,7 +89,10 @@ TEST(Strategies, AddRanksInEachMicroBatchIfAsked) {
   ToyTraining training = training_of(2, 3);
   training.reduces_each_batch = true;
   for (const ToyModel& model : {tied_model(), chain_model(), partly_frozen_model()}) {
-    expect_training("fsdp:sync_each_batch=true", model, training);
+    for (const char* strategy : {"fsdp:sync_each_batch=true", "zero2:sync_each_batch=true",
+                                 "zero3:sync_each_batch=true"}) {
+      expect_training(strategy, model, training);
+    }
   }
 }
 
@@ -155,7 +188,7 @@ TEST(Strategies, ForgetAWindowThatIsGivenUp) {
   const ToyModel model = tied_model();
   const ToyTraining training = training_of(2, 2);
   const auto reference = train_reference(model, training);
-  for (const std::string strategy : {"ddp", "fsdp", "fsdp:limit_all_gathers=1"}) {
+  for (const std::string strategy : {"ddp", "fsdp", "fsdp:limit_all_gathers=1", "zero1", "zero2"}) {
     const plugin::ResolvedStrategy resolved = find_strategy(strategy);
     run_ranks(2, [&](RankOfTest& rank) {
       ToyHost host(rank, resolved, model, training, reference);
@@ -178,7 +211,8 @@ TEST(Strategies, KeepWeightsInASkippedStep) {
   const ToyModel model = chain_model();
   const ToyTraining training = training_of(2);
   const auto reference = train_reference(model, training);
-  for (const char* strategy : {"ddp", "fsdp", "fsdp:reshard_after_forward=false"}) {
+  for (const char* strategy :
+       {"ddp", "fsdp", "fsdp:reshard_after_forward=false", "zero1", "zero2"}) {
     const plugin::ResolvedStrategy resolved = find_strategy(strategy);
     run_ranks(2, [&](RankOfTest& rank) {
       ToyHost host(rank, resolved, model, training, reference);
@@ -200,7 +234,7 @@ TEST(Strategies, AttachAgainBehindDetach) {
   const ToyModel model = tied_model();
   const ToyTraining training = training_of(2);
   const auto reference = train_reference(model, training);
-  for (const char* strategy : {"ddp", "fsdp"}) {
+  for (const char* strategy : {"ddp", "fsdp", "hsdp:shard_group_size=1", "zero1", "zero2"}) {
     const plugin::ResolvedStrategy resolved = find_strategy(strategy);
     run_ranks(2, [&](RankOfTest& rank) {
       ToyHost host(rank, resolved, model, training, reference);

@@ -1,32 +1,31 @@
-#include "fsdp.h"
+#include "strata/sdk/full_sharding.h"
 
 #include <algorithm>
 #include <string>
 
 #include "strata/sdk/slices.h"
 
-namespace strata::fsdp {
+namespace strata::sdk {
 
-using sdk::Buffer;
-using sdk::Event;
-using sdk::SlotRing;
-using sdk::Span;
-
-Fsdp::Fsdp(const strata_create_args_t& args, const FsdpOptions& options)
-    : host_(args.host), options_(options), group_config_(args, "fsdp", options.overlap_comm) {}
+FullSharding::FullSharding(const strata_create_args_t& args, const FullShardingOptions& options)
+    : host_(args.host),
+      options_(options),
+      group_config_(args, args.name, options.overlap_comm),
+      shape_(options.shape(args.world->size)) {}
 
 // ---- attach ----
 
-strata_layout_t Fsdp::layout(const strata_unit_t&) { return sdk::sliced_layout(world()); }
+strata_layout_t FullSharding::layout(const strata_unit_t&) { return sliced_layout(world()); }
 
-void Fsdp::attach(const strata_model_t& model) {
+void FullSharding::attach(const strata_model_t& model) {
   try {
     group_.emplace(group_config_, abort_);
     group_->together([&] {
-      model_ = sdk::ModelTable(model, sdk::kAlignment * world());
+      model_ = ModelTable(model, kAlignment * world());
       model_.require_dtype(STRATA_DTYPE_F32);
     });
     group_->agree(model_.text() + options_.text());
+    mesh_ = ShardMesh(shape_, *group_);
     group_->together([&] { allocate(); });
   } catch (...) {
     detach();
@@ -34,30 +33,30 @@ void Fsdp::attach(const strata_model_t& model) {
   }
 }
 
-void Fsdp::allocate() {
+void FullSharding::allocate() {
   units_.resize(model_.count());
   slices_are_written_ = Event(host_);
   computed_ = Event(host_);
   last_reduced_ = Event(host_);
   allocate_units();
-  if (!is_alone()) allocate_rings();
+  if (shape_.shard_group_size > 1) allocate_rings();
   make_partitions();
 }
 
-void Fsdp::allocate_units() {
+void FullSharding::allocate_units() {
   const uint32_t flags = STRATA_MEMORY_ZEROED | (is_alone() ? 0U : STRATA_MEMORY_COLLECTIVE);
   for (uint32_t u = 0; u < model_.count(); ++u) {
     const char* name = model_.unit(u).name.c_str();
     units_[u].shard =
-        Buffer(host_, STRATA_PLACE_DEVICE, STRATA_TAG_PARAMETERS, slice_bytes(u), flags, name);
+        Buffer(host_, STRATA_PLACE_DEVICE, STRATA_TAG_PARAMETERS, shard_bytes(u), flags, name);
     if (!model_.unit(u).is_trainable) continue;
     units_[u].gradient_shard =
-        Buffer(host_, STRATA_PLACE_DEVICE, STRATA_TAG_GRADIENTS, slice_bytes(u), flags, name);
+        Buffer(host_, STRATA_PLACE_DEVICE, STRATA_TAG_GRADIENTS, shard_bytes(u), flags, name);
     units_[u].gradient_ready = Event(host_);
   }
 }
 
-void Fsdp::allocate_rings() {
+void FullSharding::allocate_rings() {
   plan_ = SlotPlan(model_, options_);
   parameter_slots_ =
       SlotRing(host_, model_.count(), plan_.shared_parameter_slots, plan_.shared_parameter_bytes,
@@ -66,7 +65,7 @@ void Fsdp::allocate_rings() {
       SlotRing(host_, model_.count(), plan_.shared_gradient_slots, plan_.shared_gradient_bytes,
                STRATA_TAG_STAGING, STRATA_MEMORY_COLLECTIVE, "slot for gradients");
   for (uint32_t u = 0; u < model_.count(); ++u) {
-    const sdk::UnitInfo& unit = model_.unit(u);
+    const UnitInfo& unit = model_.unit(u);
     if (plan_.has_own_parameter_slot[u]) {
       parameter_slots_.add_own(u, unit.bytes(), unit.name.c_str());
     }
@@ -76,38 +75,43 @@ void Fsdp::allocate_rings() {
   }
 }
 
-void Fsdp::make_partitions() {
+void FullSharding::make_partitions() {
   for (uint32_t u = 0; u < model_.count(); ++u) {
-    const sdk::UnitInfo& unit = model_.unit(u);
+    const UnitInfo& unit = model_.unit(u);
     if (unit.numel == 0) continue;
-    const sdk::Slice slice = sdk::slice_of(unit.numel, group_config_.rank, world());
-    strata_partition_t partition{};
-    partition.unit = u;
-    partition.offset = slice.offset;
-    partition.numel = slice.numel;
-    partition.master = units_[u].shard.data();
-    partition.gradient = units_[u].gradient_shard.data();
-    partition.gradient_dtype = STRATA_DTYPE_F32;
-    partition.place = STRATA_PLACE_DEVICE;
-    partition.trainable = unit.is_trainable ? 1 : 0;
-    partition.master_is_parameter = 1;
-    partition.replicas = 1;
-    partition.gradient_ready = is_alone() ? nullptr : units_[u].gradient_ready.get();
-    partitions_.push_back(partition);
+    for (uint32_t i = 0; i < shape_.pieces(); ++i) {
+      const Slice slice = shape_.piece(unit.numel, mesh_.place(), i);
+      strata_partition_t partition{};
+      partition.unit = u;
+      partition.offset = slice.offset;
+      partition.numel = slice.numel;
+      partition.master = units_[u].shard.floats() + i * slice.numel;
+      if (unit.is_trainable) {
+        partition.gradient = units_[u].gradient_shard.floats() + i * slice.numel;
+      }
+      partition.gradient_dtype = STRATA_DTYPE_F32;
+      partition.place = STRATA_PLACE_DEVICE;
+      partition.trainable = unit.is_trainable ? 1 : 0;
+      partition.master_is_parameter = 1;
+      partition.replicas = shape_.groups();
+      partition.replica = mesh_.group_index();
+      partition.gradient_ready = is_alone() ? nullptr : units_[u].gradient_ready.get();
+      partitions_.push_back(partition);
+    }
   }
 }
 
-sdk::RankGroup& Fsdp::group() {
+RankGroup& FullSharding::group() {
   if (group_.has_value()) return *group_;
-  throw sdk::Error(STRATA_E_STATE, "no model is attached. HINT: attach one first");
+  throw Error(STRATA_E_STATE, "no model is attached. HINT: attach one first");
 }
 
 // ---- whole units, one at a time ----
 
-strata_unit_view_t Fsdp::open_unit(uint32_t unit, int32_t intent) {
+strata_unit_view_t FullSharding::open_unit(uint32_t unit, int32_t intent) {
   if (opened_unit_ != STRATA_NONE) {
-    throw sdk::Error(STRATA_E_STATE, "unit '" + model_.unit(opened_unit_).name +
-                                         "' is still open. HINT: close_unit comes first");
+    throw Error(STRATA_E_STATE, "unit '" + model_.unit(opened_unit_).name +
+                                    "' is still open. HINT: close_unit comes first");
   }
   group().check();
   strata_unit_view_t view{};
@@ -118,12 +122,11 @@ strata_unit_view_t Fsdp::open_unit(uint32_t unit, int32_t intent) {
     Buffer whole(host_, STRATA_PLACE_DEVICE, STRATA_TAG_STAGING, model_.unit(unit).bytes(),
                  STRATA_MEMORY_COLLECTIVE, "an opened unit");
     if (intent == STRATA_INTENT_READ) {
-      const Span span(host_, "fsdp/open_unit/all_gather");
+      const Span span(host_, name(), "open_unit/all_gather");
       slices_are_written_.hold(group_->stream());
       // Kept here until the gather is over, also when it fails.
       opened_ = std::move(whole);
-      group_->communicator().all_gather(units_[unit].shard.data(), opened_.data(),
-                                        slice_numel(unit), STRATA_DTYPE_F32, group_->stream());
+      mesh_.gather(units_[unit].shard.data(), opened_.data(), model_.unit(unit).numel);
       group_->synchronize("the gather of an opened unit");
     } else {
       opened_ = std::move(whole);
@@ -135,17 +138,14 @@ strata_unit_view_t Fsdp::open_unit(uint32_t unit, int32_t intent) {
   return view;
 }
 
-void Fsdp::close_unit(uint32_t unit) {
+void FullSharding::close_unit(uint32_t unit) {
   if (unit == STRATA_NONE || unit != opened_unit_) {
-    throw sdk::Error(STRATA_E_STATE, "unit " + std::to_string(unit) + " is not open");
+    throw Error(STRATA_E_STATE, "unit " + std::to_string(unit) + " is not open");
   }
   if (!is_whole(unit) && opened_intent_ == STRATA_INTENT_WRITE) {
-    const Span span(host_, "fsdp/close_unit/copy");
+    const Span span(host_, name(), "close_unit/copy");
     group_->hold_compute();  // Note [Slices are read in place]
-    const uint64_t bytes = slice_bytes(unit);
-    sdk::check(sdk::services().kernels->copy(host_, compute(), units_[unit].shard.data(),
-                                             opened_.chars() + group_config_.rank * bytes, bytes),
-               "storing a slice");
+    store_opened(unit);
     slices_are_written_.record(compute());
     slices_are_written_.synchronize("the store of an opened unit");
     parameter_slots_.release(unit, compute());  // what was gathered before is old
@@ -155,27 +155,35 @@ void Fsdp::close_unit(uint32_t unit) {
   opened_unit_ = STRATA_NONE;
 }
 
+void FullSharding::store_opened(uint32_t unit) {
+  for (uint32_t i = 0; i < shape_.pieces(); ++i) {
+    const Slice piece = shape_.piece(model_.unit(unit).numel, mesh_.place(), i);
+    check(services().kernels->copy(host_, compute(), units_[unit].shard.floats() + i * piece.numel,
+                                   opened_.floats() + piece.offset, piece.numel * sizeof(float)),
+          "storing a shard");
+  }
+}
+
 // ---- gathering ----
 
-void Fsdp::gather_into(SlotRing::Slot& slot, uint32_t unit) {
+void FullSharding::gather_into(SlotRing::Slot& slot, uint32_t unit) {
   slot.released.hold(group_->stream());
   slices_are_written_.hold(group_->stream());
-  group_->communicator().all_gather(units_[unit].shard.data(), slot.memory.data(),
-                                    slice_numel(unit), STRATA_DTYPE_F32, group_->stream());
+  mesh_.gather(units_[unit].shard.data(), slot.memory.data(), model_.unit(unit).numel);
   slot.ready.record(group_->stream());
 }
 
 // All that decides here is the same on every rank, so all start the same gathers.
-void Fsdp::prefetch(uint32_t unit) {
+void FullSharding::prefetch(uint32_t unit) {
   if (unit >= model_.count() || is_whole(unit) || units_[unit].is_done) return;
   if (parameter_slots_.find(unit) != nullptr) return;
   SlotRing::Slot* slot = parameter_slots_.take(unit);
   if (slot == nullptr) return;
-  const Span span(host_, "fsdp/prefetch/all_gather");
+  const Span span(host_, name(), "prefetch/all_gather");
   gather_into(*slot, unit);
 }
 
-strata_unit_view_t Fsdp::lend(uint32_t unit, const char* span_name) {
+strata_unit_view_t FullSharding::lend(uint32_t unit, const char* span_name) {
   strata_unit_view_t view{};
   view.dtype = STRATA_DTYPE_F32;
   if (is_whole(unit)) {
@@ -183,14 +191,14 @@ strata_unit_view_t Fsdp::lend(uint32_t unit, const char* span_name) {
     return view;
   }
   if (parameter_slots_.find(unit) == nullptr) {
-    const Span span(host_, span_name);
+    const Span span(host_, name(), span_name);
     SlotRing::Slot* slot = parameter_slots_.take_or_evict(unit);
     if (slot == nullptr) {
-      throw sdk::Error(STRATA_E_STATE, "unit '" + model_.unit(unit).name +
-                                           "' finds no free slot: limit_all_gathers = " +
-                                           std::to_string(options_.limit_all_gathers) +
-                                           " and as many units are in use. HINT: a larger "
-                                           "limit_all_gathers");
+      throw Error(STRATA_E_STATE, "unit '" + model_.unit(unit).name +
+                                      "' finds no free slot: limit_all_gathers = " +
+                                      std::to_string(options_.limit_all_gathers) +
+                                      " and as many units are in use. HINT: a larger "
+                                      "limit_all_gathers");
     }
     gather_into(*slot, unit);
   }
@@ -202,15 +210,15 @@ strata_unit_view_t Fsdp::lend(uint32_t unit, const char* span_name) {
 
 // ---- one micro-batch ----
 
-strata_unit_view_t Fsdp::before_forward(const strata_unit_context_t& context) {
+strata_unit_view_t FullSharding::before_forward(const strata_unit_context_t& context) {
   if (context.phase == STRATA_PHASE_FORWARD && is_backward_over_) forget_done();
-  const strata_unit_view_t view = lend(context.unit, "fsdp/before_forward/all_gather");
+  const strata_unit_view_t view = lend(context.unit, "before_forward/all_gather");
   const bool is_recompute = context.phase == STRATA_PHASE_RECOMPUTE;
   if (options_.forward_prefetch && !is_recompute) prefetch(context.next_unit);
   return view;
 }
 
-int32_t Fsdp::after_forward(const strata_unit_context_t& context) {
+int32_t FullSharding::after_forward(const strata_unit_context_t& context) {
   if (is_whole(context.unit)) return STRATA_UNIT_KEPT;
   group().check();  // its gather may have failed, and a forward without backward asks nowhere else
   const bool is_kept = plan_.has_own_parameter_slot[context.unit] ||
@@ -220,14 +228,14 @@ int32_t Fsdp::after_forward(const strata_unit_context_t& context) {
   return STRATA_UNIT_RELEASED;
 }
 
-strata_unit_view_t Fsdp::before_backward(const strata_unit_context_t& context) {
-  const strata_unit_view_t view = lend(context.unit, "fsdp/before_backward/all_gather");
+strata_unit_view_t FullSharding::before_backward(const strata_unit_context_t& context) {
+  const strata_unit_view_t view = lend(context.unit, "before_backward/all_gather");
   if (options_.backward_prefetch == BackwardPrefetch::kPre) prefetch(context.next_unit);
   return view;
 }
 
-strata_gradient_target_t Fsdp::gradient_target(const strata_unit_context_t& context) {
-  const sdk::UnitInfo& info = model_.unit(context.unit);
+strata_gradient_target_t FullSharding::gradient_target(const strata_unit_context_t& context) {
+  const UnitInfo& info = model_.unit(context.unit);
   Unit& unit = units_[context.unit];
   if (context.micro_batch == 0) unit.has_kept = unit.has_reduced = false;  // a new window
   strata_gradient_target_t target{};
@@ -249,18 +257,19 @@ strata_gradient_target_t Fsdp::gradient_target(const strata_unit_context_t& cont
   }
   SlotRing::Slot* slot = gradient_slots_.take(context.unit);
   if (slot == nullptr) {
-    throw sdk::Error(STRATA_E_INTERNAL, "no gradient slot is free for unit '" + info.name + "'");
+    throw Error(STRATA_E_INTERNAL, "no gradient slot is free for unit '" + info.name + "'");
   }
   target.data = slot->memory.data();
   target.ready = slot->ready.get();  // the reduction of the unit that had it before
   return target;
 }
 
-int32_t Fsdp::after_backward(const strata_unit_context_t& context) {
+int32_t FullSharding::after_backward(const strata_unit_context_t& context) {
   const bool is_trainable = model_.unit(context.unit).is_trainable;
   Unit& unit = units_[context.unit];
   unit.is_done = true;
-  if (is_trainable && (is_alone() || (context.sync == 0 && !options_.sync_each_batch))) {
+  const bool is_summed_here = !options_.sync_each_batch || is_whole(context.unit);
+  if (is_trainable && (is_alone() || (context.sync == 0 && is_summed_here))) {
     unit.has_kept = true;
   } else if (is_trainable) {
     reduce(context.unit);
@@ -272,20 +281,21 @@ int32_t Fsdp::after_backward(const strata_unit_context_t& context) {
   return STRATA_UNIT_RELEASED;
 }
 
-void Fsdp::reduce(uint32_t u) {
-  const Span span(host_, "fsdp/after_backward/reduce_scatter");
+void FullSharding::reduce(uint32_t u) {
+  const Span span(host_, name(), "after_backward/reduce");
   Unit& unit = units_[u];
   SlotRing::Slot* slot = gradient_slots_.find(u);
-  const void* from = slot != nullptr ? slot->memory.data() : unit.kept_gradients.data();
+  const void* from = slot != nullptr ? slot->memory.data()
+                     : is_whole(u)   ? unit.gradient_shard.data()
+                                     : unit.kept_gradients.data();
   computed_.record(compute());
   computed_.hold(group().stream());
   if (unit.has_reduced) {
     reduce_and_add(u, from);
   } else {
-    group_->communicator().reduce_scatter(from, unit.gradient_shard.data(), slice_numel(u),
-                                          STRATA_DTYPE_F32, group_->stream());
+    mesh_.reduce(from, unit.gradient_shard.data(), model_.unit(u).numel);
   }
-  unit.has_reduced = options_.sync_each_batch;
+  unit.has_reduced = options_.sync_each_batch && !is_whole(u);
   unit.gradient_ready.record(group_->stream());
   last_reduced_.record(group_->stream());
   if (slot == nullptr) return;
@@ -294,25 +304,23 @@ void Fsdp::reduce(uint32_t u) {
 }
 
 // For sync_each_batch: a later micro-batch's sum goes through staging.
-void Fsdp::reduce_and_add(uint32_t u, const void* from) {
+void FullSharding::reduce_and_add(uint32_t u, const void* from) {
   if (added_.data() == nullptr) {
     uint64_t largest = 0;
     for (uint32_t other = 0; other < model_.count(); ++other) {
-      if (model_.unit(other).is_trainable) largest = std::max(largest, slice_bytes(other));
+      if (model_.unit(other).is_trainable) largest = std::max(largest, shard_bytes(other));
     }
     added_ = Buffer(host_, STRATA_PLACE_DEVICE, STRATA_TAG_STAGING, largest,
                     STRATA_MEMORY_COLLECTIVE, "staging of sync_each_batch");
   }
-  group_->communicator().reduce_scatter(from, added_.data(), slice_numel(u), STRATA_DTYPE_F32,
-                                        group_->stream());
-  sdk::check(sdk::services().kernels->add(host_, group_->stream(), units_[u].gradient_shard.data(),
-                                          STRATA_DTYPE_F32, added_.data(), STRATA_DTYPE_F32,
-                                          slice_numel(u)),
-             "adding a micro-batch's gradients");
+  mesh_.reduce(from, added_.data(), model_.unit(u).numel);
+  check(services().kernels->add(host_, group_->stream(), units_[u].gradient_shard.data(),
+                                STRATA_DTYPE_F32, added_.data(), STRATA_DTYPE_F32, shard_numel(u)),
+        "adding a micro-batch's gradients");
 }
 
-void Fsdp::end_backward(bool sync) {
-  const Span span(host_, "fsdp/end_backward");
+void FullSharding::end_backward(bool sync) {
+  const Span span(host_, name(), "end_backward");
   is_backward_over_ = true;
   if (sync) {
     for (Unit& unit : units_) unit.has_kept = unit.has_reduced = false;
@@ -323,16 +331,16 @@ void Fsdp::end_backward(bool sync) {
   group().check();
 }
 
-void Fsdp::forget_done() {
+void FullSharding::forget_done() {
   is_backward_over_ = false;
   for (Unit& unit : units_) unit.is_done = false;
 }
 
 // ---- the step ----
 
-void Fsdp::before_step() { group().hold_compute(); }  // Note [Slices are read in place]
+void FullSharding::before_step() { group().hold_compute(); }  // Note [Slices are read in place]
 
-void Fsdp::after_step(bool updated) {
+void FullSharding::after_step(bool updated) {
   forget_done();
   if (!updated || is_alone()) return;
   slices_are_written_.record(compute());
@@ -341,19 +349,20 @@ void Fsdp::after_step(bool updated) {
   }
 }
 
-void Fsdp::all_reduce_small(const strata_small_reduction_t& reduction) {
+void FullSharding::all_reduce_small(const strata_small_reduction_t& reduction) {
   group().all_reduce_small(reduction);
 }
 
 // ---- the end ----
 
-void Fsdp::quiesce() {
-  if (group_.has_value()) group_->synchronize("fsdp/quiesce");
+void FullSharding::quiesce() {
+  if (group_.has_value()) group_->synchronize("quiesce");
 }
 
-void Fsdp::abort(const char* reason) noexcept { abort_.trip(reason); }
+void FullSharding::abort(const char* reason) noexcept { abort_.trip(reason); }
 
-void Fsdp::detach() {
+void FullSharding::detach() {
+  mesh_ = {};
   group_.reset();
   partitions_.clear();
   parameter_slots_ = {};
@@ -367,8 +376,8 @@ void Fsdp::detach() {
   model_ = {};
 }
 
-sdk::Communicator* Fsdp::communicator() {
+Communicator* FullSharding::communicator() {
   return group_.has_value() ? group_->communicator_or_null() : nullptr;
 }
 
-}  // namespace strata::fsdp
+}  // namespace strata::sdk

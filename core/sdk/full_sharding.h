@@ -1,0 +1,141 @@
+// Full sharding: every rank keeps one shard of each unit and gathers units for as long as they
+// compute. The engine under strategies that differ in names and options only.
+//
+// Memory per rank, for P fp32 parameters under Adam in groups of S ranks (S = N without
+// replication), in bytes (P padded to multiples of 64 x N elements a unit):
+//   params 4P/S   grads 4P/S   optimizer 8P/S
+//   gathered at most: root units + limit_all_gathers x the largest other unit
+//   staging: one gradient slot a root unit + two of the largest other one
+// A root unit is one in which forward and backward meet: it is entered first or last of all, or
+// more than once. It stays gathered from its forward to its backward.
+//
+// Sent per rank and step: (S-1)/S x 4 x (2P - K) for gathers, where K are the parameters that are
+// gathered once only, not twice: those of root units, and all with reshard_after_forward=false;
+// and (1 + 1/S - 2/N) x 4P for reductions, which is (N-1)/N x 4P with S = N. (Frozen units are not
+// reduced; those in front of everything that is trained have no backward.)
+//
+// One step:
+//   before_forward(unit)   all_gather its shards into a slot; start the next unit's gather
+//   after_forward(unit)    release the slot behind an event of the compute stream
+//   before_backward(unit)  all_gather again; start the next one's
+//   after_backward(unit)   reduce its gradients from their slot into the shard; release both slots
+//   end_backward()         the compute stream waits for the last reduction
+// Gathers and reductions read and write shards and slots in place: nothing is copied in or out.
+//
+// Without sync a unit's gradients are kept whole (4P more, allocated at the first such micro-batch)
+// and reduced once, at the last micro-batch, and so with the bits of an all-reduce; with
+// sync_each_batch=true they are reduced each time and added in the shard.
+//
+// Note [Slices are read in place]: on CPU peers read a shard where it lies for as long as a gather
+// of its unit runs. A gather that the host waits for has ended everywhere, one that a wrong hint
+// began has not. So no gather of a unit is begun behind its backward by a hint alone (its update
+// may start at once), and before_step() waits for those that are under way.
+#ifndef STRATA_SDK_FULL_SHARDING_H_
+#define STRATA_SDK_FULL_SHARDING_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "strata/sdk/host.h"
+#include "strata/sdk/model_table.h"
+#include "strata/sdk/rank_group.h"
+#include "strata/sdk/shard_mesh.h"
+#include "strata/sdk/sharding_plan.h"
+#include "strata/sdk/slot_ring.h"
+#include "strata/sdk/strategy.h"
+
+namespace strata::sdk {
+
+class FullSharding final : public Strategy {
+ public:
+  FullSharding(const strata_create_args_t& args, const FullShardingOptions& options);
+
+  strata_layout_t layout(const strata_unit_t& unit) override;
+  void attach(const strata_model_t& model) override;
+  strata_unit_view_t open_unit(uint32_t unit, int32_t intent) override;
+  void close_unit(uint32_t unit) override;
+
+  strata_unit_view_t before_forward(const strata_unit_context_t& context) override;
+  int32_t after_forward(const strata_unit_context_t& context) override;
+  strata_unit_view_t before_backward(const strata_unit_context_t& context) override;
+  strata_gradient_target_t gradient_target(const strata_unit_context_t& context) override;
+  int32_t after_backward(const strata_unit_context_t& context) override;
+  void end_backward(bool sync) override;
+
+  const std::vector<strata_partition_t>& partitions() override { return partitions_; }
+  void before_step() override;
+  void after_step(bool updated) override;
+  void all_reduce_small(const strata_small_reduction_t& reduction) override;
+
+  void quiesce() override;
+  void abort(const char* reason) noexcept override;
+  void detach() override;
+  Communicator* communicator() override;
+
+ private:
+  struct Unit {
+    Buffer shard;           // this rank's slice of the parameters, which is also the master
+    Buffer gradient_shard;  // this rank's slice of the reduced gradients
+    Buffer kept_gradients;  // whole, from the first micro-batch without sync on
+    Event gradient_ready;
+    bool has_kept = false;     // kept_gradients hold sums of this window
+    bool has_reduced = false;  // gradient_shard holds sums of this window (sync_each_batch)
+    bool is_done = false;      // its backward is over: Note [Slices are read in place]
+  };
+
+  const std::string& name() const { return group_config_.name; }
+  uint32_t world() const { return group_config_.size; }
+  bool is_alone() const { return world() == 1; }
+  uint64_t shard_numel(uint32_t unit) const { return shape_.shard_numel(model_.unit(unit).numel); }
+  uint64_t shard_bytes(uint32_t unit) const { return shard_numel(unit) * sizeof(float); }
+  // Whether the shard is the unit: nothing is ever gathered, and gradients are summed in it.
+  bool is_whole(uint32_t unit) const {
+    return shape_.shard_group_size == 1 || model_.unit(unit).numel == 0;
+  }
+  void allocate();
+  void allocate_units();
+  void allocate_rings();
+  void make_partitions();
+  void store_opened(uint32_t unit);
+
+  // Starts the gather of a unit into a slot.
+  void gather_into(SlotRing::Slot& slot, uint32_t unit);
+  // Starts the gather of a unit that will be wanted, if it has none and a slot is free.
+  void prefetch(uint32_t unit);
+  // The unit for the host, gathered by now or later.
+  strata_unit_view_t lend(uint32_t unit, const char* span);
+  void reduce(uint32_t unit);
+  void reduce_and_add(uint32_t unit, const void* from);
+  void forget_done();
+  strata_stream_t compute() const { return services().streams->compute(host_); }
+  RankGroup& group();
+
+  strata_host_t* host_;
+  FullShardingOptions options_;
+  RankGroupConfig group_config_;
+  MeshShape shape_;
+  AbortSwitch abort_;
+  ModelTable model_;
+  SlotPlan plan_;
+  std::vector<Unit> units_;
+  std::vector<strata_partition_t> partitions_;
+  SlotRing parameter_slots_;
+  SlotRing gradient_slots_;
+  Buffer added_;              // staging of sync_each_batch: one shard
+  Event slices_are_written_;  // what gathers must wait for
+  Event computed_;            // what the next reduction must wait for
+  Event last_reduced_;
+  bool is_backward_over_ = false;  // and no forward that another follows has begun
+  Buffer opened_;                  // the unit of open_unit
+  uint32_t opened_unit_ = STRATA_NONE;
+  int32_t opened_intent_ = 0;
+  // Last, so that it ends first: its collectives use the memory above.
+  std::optional<RankGroup> group_;
+  ShardMesh mesh_;
+};
+
+}  // namespace strata::sdk
+
+#endif  // STRATA_SDK_FULL_SHARDING_H_

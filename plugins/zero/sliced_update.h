@@ -1,0 +1,127 @@
+// ZeRO stages 1 and 2: every rank computes with whole parameters, but updates only its own slice.
+//
+// Memory per rank, for P fp32 parameters under Adam on N ranks, in bytes (P padded to multiples of
+// 64 x N elements a unit):
+//              params   grads   optimizer   staging
+//   stage 1      4P       4P      8P/N      0
+//   stage 2      4P       4P/N    8P/N      a gradient slot a root unit + two of the largest other
+// Sent per rank and step: 2 (N-1)/N x 4P, of trainable units.
+//
+// One step:
+//   before_forward(unit)   hand over the event behind which the unit is whole again
+//   after_backward(unit)   reduce_scatter its gradients, while earlier units still compute: stage 1
+//                          into this rank's slice of them, stage 2 from a slot into a slice that
+//                          stays, and the slot is released
+//   end_backward()         the compute stream waits for the last reduce_scatter
+//   after_step()           all_gather the updated slices, unit by unit, in the order in which the
+//                          next forward wants them
+// Without sync gradients are kept whole and reduced once; stage 2 allocates 4P for that at the
+// first such micro-batch, or reduces each time and adds slices with sync_each_batch=true.
+//
+// On CPU peers read a slice in place while it is gathered. The compute stream has waited for the
+// gather of every unit before its gradients exist, and a gather that has ended here has ended
+// everywhere: an update may start as soon as its gradient is ready.
+#ifndef STRATA_PLUGINS_ZERO_SLICED_UPDATE_H_
+#define STRATA_PLUGINS_ZERO_SLICED_UPDATE_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "strata/sdk/host.h"
+#include "strata/sdk/model_table.h"
+#include "strata/sdk/rank_group.h"
+#include "strata/sdk/sharding_plan.h"
+#include "strata/sdk/slot_ring.h"
+#include "strata/sdk/strategy.h"
+
+namespace strata::zero {
+
+struct SlicedUpdateOptions {
+  bool slices_gradients = false;  // stage 2
+  bool sync_each_batch = false;   // stage 2 only
+  bool overlap_comm = true;
+
+  std::string text() const;  // what ranks must agree on
+};
+
+class SlicedUpdate final : public sdk::Strategy {
+ public:
+  SlicedUpdate(const strata_create_args_t& args, const SlicedUpdateOptions& options);
+
+  strata_layout_t layout(const strata_unit_t& unit) override;
+  void attach(const strata_model_t& model) override;
+  strata_unit_view_t open_unit(uint32_t unit, int32_t intent) override;
+  void close_unit(uint32_t unit) override;
+
+  strata_unit_view_t before_forward(const strata_unit_context_t& context) override;
+  int32_t after_forward(const strata_unit_context_t& context) override;
+  strata_unit_view_t before_backward(const strata_unit_context_t& context) override;
+  strata_gradient_target_t gradient_target(const strata_unit_context_t& context) override;
+  int32_t after_backward(const strata_unit_context_t& context) override;
+  void end_backward(bool sync) override;
+
+  const std::vector<strata_partition_t>& partitions() override { return partitions_; }
+  void before_step() override;
+  void after_step(bool updated) override;
+  void all_reduce_small(const strata_small_reduction_t& reduction) override;
+
+  void quiesce() override;
+  void abort(const char* reason) noexcept override { abort_.trip(reason); }
+  void detach() override;
+  sdk::Communicator* communicator() override;
+
+  static strata_estimate_t estimate(const strata_create_args_t& args,
+                                    const SlicedUpdateOptions& options,
+                                    const strata_model_t& model);
+
+ private:
+  struct Unit {
+    sdk::Buffer parameters;      // whole; this rank's slice of them is the master
+    sdk::Buffer gradients;       // whole: from attach on, or (stage 2) once kept without sync
+    sdk::Buffer gradient_slice;  // stage 2: this rank's slice of the reduced gradients
+    sdk::Event gathered;
+    sdk::Event gradient_ready;
+    bool has_kept = false;     // `gradients` hold sums of this window
+    bool has_reduced = false;  // `gradient_slice` does (sync_each_batch)
+  };
+
+  const std::string& name() const { return group_config_.name; }
+  uint32_t world() const { return group_config_.size; }
+  bool is_alone() const { return world() == 1; }
+  // On one rank a slice is whole, and so nothing is sliced.
+  bool slices_gradients() const { return options_.slices_gradients && !is_alone(); }
+  sdk::Slice slice(uint32_t unit) const {
+    return sdk::slice_of(model_.unit(unit).numel, group_config_.rank, world());
+  }
+  float* reduced(uint32_t unit) const;
+  void allocate();
+  void allocate_gradients(uint32_t unit);
+  void allocate_slots();
+  void make_partitions();
+  strata_unit_view_t view(uint32_t unit) const;
+  void reduce_unit(uint32_t unit);
+  void reduce_and_add(uint32_t unit, const void* from);
+  strata_stream_t compute() const { return sdk::services().streams->compute(host_); }
+  sdk::RankGroup& group();
+
+  strata_host_t* host_;
+  SlicedUpdateOptions options_;
+  sdk::RankGroupConfig group_config_;
+  sdk::AbortSwitch abort_;
+  sdk::ModelTable model_;
+  std::vector<Unit> units_;
+  std::vector<uint32_t> forward_order_;
+  std::vector<strata_partition_t> partitions_;
+  sdk::SlotRing gradient_slots_;
+  sdk::Buffer added_;    // staging of sync_each_batch: one slice
+  sdk::Event computed_;  // what the next collective must wait for
+  sdk::Event last_reduced_;
+  uint32_t opened_unit_ = STRATA_NONE;
+  // Last, so that it ends first: its collectives use the memory above.
+  std::optional<sdk::RankGroup> group_;
+};
+
+}  // namespace strata::zero
+
+#endif  // STRATA_PLUGINS_ZERO_SLICED_UPDATE_H_
