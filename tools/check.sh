@@ -18,11 +18,11 @@ cd "$strata_root"
 
 # Each script that is called prints its own times, so their sums appear once here.
 timed "set-up" bash tools/setup.sh --tests --libtorch "$version" --libtorch "$oldest"
-timed "configure ($preset)" cmake --preset "$preset" -DSTRATA_LIBTORCH_VERSION="$version" --log-level=NOTICE
+timed "configure ($preset)" cmake --preset "$preset" -DSTRATA_LIBTORCH_VERSION="$version" -DSTRATA_TESTS=ON --log-level=NOTICE
 timed "build ($preset)" cmake --build --preset "$preset" -j "$strata_jobs" -- --quiet
 timed "tests ($preset)" ctest --preset "$preset" -j "$strata_jobs"
 if [ "$preset" = release ]; then
-  timed "configure (oldest LibTorch)" cmake --preset oldest --log-level=NOTICE
+  timed "configure (oldest LibTorch)" cmake --preset oldest -DSTRATA_TESTS=ON --log-level=NOTICE
   timed "build the LibTorch-facing tests (oldest LibTorch)" \
     cmake --build --preset oldest -j "$strata_jobs" --target strata_libtorch_tests -- --quiet
   timed "LibTorch-facing tests (oldest LibTorch)" ctest --preset oldest -L libtorch -j "$strata_jobs"
