@@ -4,7 +4,7 @@
 #   bash tools/setup.sh [--libtorch 2.15.0]... [--tests]
 #
 # LibTorch goes to $STRATA_DEPS_DIR/libtorch-VERSION (default: ~/.cache/strata) and is reused if present. --tests also installs
-# the Python packages that tests compare with. Works when run twice; needs root or sudo only if a Debian package is missing.
+# what only tests need: Debian packages, and the Python packages that they compare with. Works when run twice; needs root or sudo only if a Debian package is missing.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 versions=()
@@ -22,9 +22,10 @@ for version in "${versions[@]}"; do
     die "LibTorch $version is not among the pinned versions: $(cd "$strata_root/tools" && ls libtorch-*.txt | sed 's/libtorch-\(.*\).txt/\1/' | xargs)"
 done
 
+# install_debian_packages LIST...: those packages of the lists that are not there.
 install_debian_packages() {
   local missing=()
-  for package in $(grep -v '^#' "$strata_root/tools/debian-packages.txt"); do
+  for package in $(grep -hv '^#' "$@"); do
     dpkg-query -W -f '${Status}' "$package" 2> /dev/null | grep -q 'install ok installed' || missing+=("$package")
   done
   [ ${#missing[@]} -gt 0 ] || { echo "all there"; return 0; }
@@ -56,7 +57,9 @@ install_wheels() {
   mv "$part" "$target"
 }
 
-timed "Debian packages" install_debian_packages
+debian_lists=("$strata_root/tools/debian-packages.txt")
+[ "$with_tests" -eq 0 ] || debian_lists+=("$strata_root/tools/debian-packages-tests.txt")
+timed "Debian packages" install_debian_packages "${debian_lists[@]}"
 for version in "${versions[@]}"; do
   timed "LibTorch $version" install_wheels "libtorch-$version" "$strata_root/tools/libtorch-$version.txt"
 done

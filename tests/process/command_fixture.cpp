@@ -39,10 +39,11 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
 }  // namespace
 
 Running::Running(const std::string& folder, const Args& args,
-                 const std::map<std::string, std::string>& environment) {
+                 const std::map<std::string, std::string>& environment, const Args& launcher) {
   static std::atomic<int> count{0};
   name_ = folder + "/.command-" + std::to_string(count++);
-  std::vector<std::string> argv = {std::string(STRATA_BINARY_DIR) + "/bin/strata"};
+  std::vector<std::string> argv = launcher;
+  argv.push_back(std::string(STRATA_BINARY_DIR) + "/bin/strata");
   argv.insert(argv.end(), args.begin(), args.end());
   std::vector<std::string> variables;
   for (const auto& [name, value] : environment) variables.push_back(name + "=" + value);
@@ -56,8 +57,8 @@ Running::Running(const std::string& folder, const Args& args,
   posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, (name_ + ".out").c_str(), flags, 0600);
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, (name_ + ".err").c_str(), flags, 0600);
   posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
-  const int failed = posix_spawn(&pid_, argv[0].c_str(), &actions, nullptr, pointers(argv).data(),
-                                 pointers(variables).data());
+  const int failed = posix_spawnp(&pid_, argv[0].c_str(), &actions, nullptr, pointers(argv).data(),
+                                  pointers(variables).data());
   posix_spawn_file_actions_destroy(&actions);
   if (failed != 0) {
     ADD_FAILURE() << "cannot start " << argv[0];

@@ -21,11 +21,11 @@ struct Ended {
   std::string err;
 };
 
-// A command that runs.
+// A command that runs. With a launcher in front: {"mpirun", "-np", "2"}.
 class Running {
  public:
   Running(const std::string& folder, const Args& args,
-          const std::map<std::string, std::string>& environment);
+          const std::map<std::string, std::string>& environment = {}, const Args& launcher = {});
   ~Running();  // ends it
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
