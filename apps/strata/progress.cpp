@@ -46,8 +46,9 @@ std::string Progress::line(const train::StepMetrics& m, int64_t first_step, int6
   const int64_t total = std::max<int64_t>(last_step - first_step + 1, 1);
   const auto filled =
       static_cast<size_t>(std::clamp<int64_t>(done * kBarWidth / total, 0, kBarWidth));
-  const double rest_s = elapsed_s / static_cast<double>(std::max<int64_t>(done, 1)) *
-                        static_cast<double>(total - done);
+  // The clock starts when the first step is done.
+  const double step_s = done > 1 ? elapsed_s / static_cast<double>(done - 1) : m.step_s;
+  const double rest_s = step_s * static_cast<double>(total - done);
   return fmt::format("step {}/{} [{}{}] loss {:.4f}  norm {:.3g}  lr {:.2e}  {:.0f} tok/s  ETA {}",
                      m.step, last_step, std::string(filled, '#'),
                      std::string(kBarWidth - filled, '-'), m.loss, m.grad_norm, m.lr,

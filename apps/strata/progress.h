@@ -21,8 +21,8 @@ class Progress {
   // Leaves the last state of the line standing.
   void finish();
 
-  // For example "step 120/400 [######------] loss 5.4321  norm 0.91  lr 3.0e-04  8123 tok/s  ETA
-  // 0:35".
+  // `elapsed_s`: seconds since the first step was done. For example "step 120/400 [######------]
+  // loss 5.4321  norm 0.91  lr 3.0e-04  8123 tok/s  ETA 0:35".
   static std::string line(const train::StepMetrics& metrics, int64_t first_step, int64_t last_step,
                           double elapsed_s);
 
