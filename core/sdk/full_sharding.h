@@ -91,8 +91,9 @@ class FullSharding final : public Strategy {
   uint64_t shard_numel(uint32_t unit) const { return shape_.shard_numel(model_.unit(unit).numel); }
   uint64_t shard_bytes(uint32_t unit) const { return shard_numel(unit) * sizeof(float); }
   // Whether the shard is the unit: nothing is ever gathered, and gradients are summed in it.
+  // Throws if there is no such unit.
   bool is_whole(uint32_t unit) const {
-    return shape_.shard_group_size == 1 || model_.unit(unit).numel == 0;
+    return model_.unit(unit).numel == 0 || shape_.shard_group_size == 1;
   }
   void allocate();
   void allocate_units();

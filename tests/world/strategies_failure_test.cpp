@@ -80,7 +80,8 @@ class StrategyFailures : public ::testing::TestWithParam<const char*> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Of, StrategyFailures,
-                         ::testing::Values("ddp", "fsdp", "fsdp:overlap_comm=false"),
+                         ::testing::Values("ddp", "fsdp", "fsdp:overlap_comm=false", "zero1",
+                                           "zero2", "zero3", "hsdp:shard_group_size=1"),
                          [](const auto& info) {
                            std::string name = info.param;
                            for (char& c : name) c = std::isalnum(c) != 0 ? c : '_';
@@ -127,15 +128,24 @@ TEST_P(StrategyFailures, SayWhenARankHasFewerUnitsOrAnotherOrder) {
 
 TEST_P(StrategyFailures, SayWhenRanksHaveOtherOptions) {
   const std::string name = resolved_.name;
-  const plugin::ResolvedStrategy other = find_strategy(
-      name == "ddp" ? "ddp:bucket_cap_mb=7,overlap_comm=true" : "fsdp:limit_all_gathers=7");
+  const std::string param = GetParam();
+  std::string option = "limit_all_gathers=7";
+  std::string said = "limit_all_gathers 7";
+  if (name == "ddp") {
+    option = "bucket_cap_mb=7,overlap_comm=true";
+    said = "bucket_cap_mb 7340032 bytes";
+  } else if (name == "zero1" || name == "zero2") {
+    option = "overlap_comm=false";
+    said = "overlap_comm false";
+  }
+  const bool has_options = param.find(':') != std::string::npos;
+  const plugin::ResolvedStrategy other = find_strategy(param + (has_options ? "," : ":") + option);
   run_ranks(2, [&](RankOfTest& rank) {
     ToyHost host(rank, rank.world.rank == 1 ? other : resolved_, model_, training_, reference_);
     const Status status = host.attach();
     EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.message();
     EXPECT_THAT(status.message(), HasSubstr("option "));
-    EXPECT_THAT(status.message(),
-                HasSubstr(name == "ddp" ? "bucket_cap_mb 7340032 bytes" : "limit_all_gathers 7"));
+    EXPECT_THAT(status.message(), HasSubstr(said));
   });
 }
 
@@ -352,12 +362,17 @@ TEST_P(StrategyFailures, NameThePeerThatDoesNotComeInTime) {
 
 // Destroying in the middle of a step ends what is running and frees nothing under it.
 TEST_P(StrategyFailures, EndInTheMiddleOfAStep) {
+  std::barrier step_is_over(2);
   run_ranks(2, [&](RankOfTest& rank) {
     const auto host = make_host(rank);
     ASSERT_TRUE(host->attach().ok());
     ASSERT_TRUE(host->initialise().ok());
     host->expect_failure();
-    ASSERT_TRUE(host->step(0).ok());
+    const Status stepped = host->step(0);
+    // What after_step began is over on both.
+    const Status idle = stepped.ok() ? host->strategy().quiesce() : stepped;
+    step_is_over.arrive_and_wait();
+    ASSERT_TRUE(idle.ok()) << idle.message();
     if (rank.world.rank == 0) {
       // A forward of one rank: its gathers wait for the other, or have failed by now.
       std::thread other([&] {
@@ -392,19 +407,32 @@ TEST_P(StrategyFailures, EndCollectivesThatAreUnderWayWhenTheyAreDestroyed) {
       static_cast<void>(is_over_.await());
       return;
     }
-    if (resolved_.name == "ddp") {
-      ASSERT_TRUE(host->forward(STRATA_PHASE_FORWARD, 0, 0, {}).ok());
-      ASSERT_TRUE(host->backward(0, 0, {}).ok());
-    } else {
-      strata_unit_context_t context{};
-      context.struct_size = sizeof(context);
-      context.phase = STRATA_PHASE_FORWARD;
-      context.next_unit = 1;
-      context.sync = 1;
-      context.compute = rank.host->compute_stream();
-      strata_unit_view_t view{};
-      view.struct_size = sizeof(view);
+    strata_unit_context_t context{};
+    context.struct_size = sizeof(context);
+    context.phase = STRATA_PHASE_FORWARD;
+    context.next_unit = 1;
+    context.sync = 1;
+    context.compute = rank.host->compute_stream();
+    strata_unit_view_t view{};
+    view.struct_size = sizeof(view);
+    if (resolved_.name == "fsdp" || resolved_.name == "zero3") {  // a gather
       ASSERT_TRUE(host->strategy().before_forward(context, &view).ok());
+    } else {  // a reduction
+      ASSERT_TRUE(host->forward(STRATA_PHASE_FORWARD, 0, 0, {}).ok());
+      if (resolved_.name == "zero2") {
+        // One unit alone: a third one would wait for a slot, and so for the other rank.
+        context.phase = STRATA_PHASE_BACKWARD;
+        context.unit = model_.order.back();
+        context.next_unit = STRATA_NONE;
+        strata_gradient_target_t target{};
+        target.struct_size = sizeof(target);
+        int32_t residency = 0;
+        ASSERT_TRUE(host->strategy().before_backward(context, &view).ok());
+        ASSERT_TRUE(host->strategy().gradient_target(context, &target).ok());
+        ASSERT_TRUE(host->strategy().after_backward(context, &residency).ok());
+      } else {
+        ASSERT_TRUE(host->backward(0, 0, {}).ok());
+      }
     }
     const Clock::time_point begin = Clock::now();
     host->destroy();
