@@ -73,7 +73,7 @@ def known_flags(source, build):
 def check_flags(source, build):
     known = known_flags(source, build)
     # Those of programs that documents tell the reader to start beside ours.
-    known |= {"--preset", "--build", "--target", "--parallel", "--test-dir", "--output-on-failure"}
+    known |= {"--preset", "--build", "--target", "--standalone", "--parallel", "--test-dir", "--output-on-failure"}
     mistakes, found = [], 0
     for path in documents(source):
         for number, line in enumerate(path.read_text().splitlines(), 1):
