@@ -4,7 +4,8 @@
 #   bash tools/setup.sh [--libtorch 2.15.0]... [--tests]
 #
 # LibTorch goes to $STRATA_DEPS_DIR/libtorch-VERSION (default: ~/.cache/strata) and is reused if present. --tests also installs
-# what only tests need: Debian packages, and the Python packages that they compare with. Works when run twice; needs root or sudo only if a Debian package is missing.
+# what only tests need: Debian packages, and the Python packages that they compare with. Works when run twice; needs root or
+# sudo only if a Debian package is missing.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 versions=()
