@@ -36,7 +36,8 @@ ODD_TEXTS = [
     "tabs\tand\r\nlines\n\n\nmany",
     "it's we'll I'D don\u2019t",
     "na\u00efve e\u0301 \ufb01 \u00df \u0130",
-    "\u65e5\u672c\u8a9e \ud55c\uad6d\uc5b4 \u0627\u0644\u0639\u0631\u0628\u064a\u0629 \u0939\u093f\u0928\u094d\u0926\u0940",
+    "\u65e5\u672c\u8a9e \ud55c\uad6d\uc5b4 \u0627\u0644\u0639\u0631\u0628",
+    "\u0939\u093f\u0928\u094d\u0926\u0940",
     "\U0001f469\u200d\U0001f4bb\U0001f1ea\U0001f1fa \u0663\u00b2\u2167 \u2028\u00a0\u3000\ufeff",
     "\x00\x01\x7f \ufffd \U0010ffff",
 ]
@@ -45,7 +46,7 @@ ODD_TEXTS = [
 def sample_text():
     """Words of random syllables, the same each time."""
     draw = random.Random(7)
-    syllables = ["ka", "lo", "mi", "ster", "the", "on", "ce", "ing", "up", "or", "\u00e9t", "\u65e5"]
+    syllables = "ka lo mi ster the on ce ing up or \u00e9t \u65e5".split()
     words = ["".join(draw.choices(syllables, k=draw.randint(1, 4))) for _ in range(300)]
     lines = [" ".join(draw.choices(words, k=9)) for _ in range(120)]
     return ".\n".join(lines) + ", 12 it's.\n"
@@ -157,7 +158,8 @@ class ExportTest(FormatTest):
         self.assertFalse(any(report.values()), report)
         self.assertEqual(model.config.tie_word_embeddings, tied)
         state = model.state_dict()
-        self.assertEqual(torch.equal(state["lm_head.weight"], state["transformer.wte.weight"]), tied)
+        is_tied = torch.equal(state["lm_head.weight"], state["transformer.wte.weight"])
+        self.assertEqual(is_tied, tied)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         self.assertEqual(len(tokenizer), VOCABULARY)
         self.expect_same_text(folder, model.eval(), tokenizer)
@@ -214,7 +216,7 @@ class ImportTest(FormatTest):
         batch = torch.tensor([ids])
         with torch.no_grad():
             loss = model(batch, labels=batch).loss.item()
-        self.assertLess(abs(summary["losses"][0] - loss), 1e-5 * loss)
+        self.assertAlmostEqual(summary["losses"][0], loss, delta=1e-5)
         state = model.state_dict()
         if tied:
             del state["lm_head.weight"]
