@@ -10,8 +10,8 @@ namespace strata::sdk {
 FullSharding::FullSharding(const strata_create_args_t& args, const FullShardingOptions& options)
     : host_(args.host),
       options_(options),
-      group_config_(args, args.name, options.overlap_comm),
-      shape_(options.shape(args.world->size)) {}
+      shape_(options.shape(args.world->size)),
+      member_(args, args.name, options.overlap_comm) {}
 
 // ---- attach ----
 
@@ -19,14 +19,9 @@ strata_layout_t FullSharding::layout(const strata_unit_t&) { return sliced_layou
 
 void FullSharding::attach(const strata_model_t& model) {
   try {
-    group_.emplace(group_config_, abort_);
-    group_->together([&] {
-      model_ = ModelTable(model, kAlignment * world());
-      model_.require_dtype(STRATA_DTYPE_F32);
-    });
-    group_->agree(model_.text() + options_.text());
-    mesh_ = ShardMesh(shape_, *group_);
-    group_->together([&] { allocate(); });
+    model_ = member_.join(model, options_.text());
+    mesh_ = ShardMesh(shape_, group());
+    group().together([&] { allocate(); });
   } catch (...) {
     detach();
     throw;
@@ -101,18 +96,10 @@ void FullSharding::make_partitions() {
   }
 }
 
-RankGroup& FullSharding::group() {
-  if (group_.has_value()) return *group_;
-  throw Error(STRATA_E_STATE, "no model is attached. HINT: attach one first");
-}
-
 // ---- whole units, one at a time ----
 
 strata_unit_view_t FullSharding::open_unit(uint32_t unit, int32_t intent) {
-  if (opened_unit_ != STRATA_NONE) {
-    throw Error(STRATA_E_STATE, "unit '" + model_.unit(opened_unit_).name +
-                                    "' is still open. HINT: close_unit comes first");
-  }
+  opened_unit_.require_none(model_);
   group().check();
   strata_unit_view_t view{};
   view.dtype = STRATA_DTYPE_F32;
@@ -123,36 +110,34 @@ strata_unit_view_t FullSharding::open_unit(uint32_t unit, int32_t intent) {
                  STRATA_MEMORY_COLLECTIVE, "an opened unit");
     if (intent == STRATA_INTENT_READ) {
       const Span span(host_, name(), "open_unit/all_gather");
-      slices_are_written_.hold(group_->stream());
+      slices_are_written_.hold(group().stream());
       // Kept here until the gather is over, also when it fails.
       opened_ = std::move(whole);
       mesh_.gather(units_[unit].shard.data(), opened_.data(), model_.unit(unit).numel);
-      group_->synchronize("the gather of an opened unit");
+      group().synchronize("the gather of an opened unit");
     } else {
       opened_ = std::move(whole);
     }
     view.data = opened_.data();
   }
-  opened_unit_ = unit;
+  opened_unit_.set(unit);
   opened_intent_ = intent;
   return view;
 }
 
 void FullSharding::close_unit(uint32_t unit) {
-  if (unit == STRATA_NONE || unit != opened_unit_) {
-    throw Error(STRATA_E_STATE, "unit " + std::to_string(unit) + " is not open");
-  }
+  opened_unit_.require(unit);
   if (!is_whole(unit) && opened_intent_ == STRATA_INTENT_WRITE) {
     const Span span(host_, name(), "close_unit/copy");
-    group_->hold_compute();  // Note [Slices are read in place]
+    group().hold_compute();  // Note [Slices are read in place]
     store_opened(unit);
     slices_are_written_.record(compute());
     slices_are_written_.synchronize("the store of an opened unit");
     parameter_slots_.release(unit, compute());  // what was gathered before is old
-    group_->check();
+    group().check();
   }
   opened_ = Buffer();
-  opened_unit_ = STRATA_NONE;
+  opened_unit_.clear();
 }
 
 void FullSharding::store_opened(uint32_t unit) {
@@ -167,10 +152,10 @@ void FullSharding::store_opened(uint32_t unit) {
 // ---- gathering ----
 
 void FullSharding::gather_into(SlotRing::Slot& slot, uint32_t unit) {
-  slot.released.hold(group_->stream());
-  slices_are_written_.hold(group_->stream());
+  slot.released.hold(group().stream());
+  slices_are_written_.hold(group().stream());
   mesh_.gather(units_[unit].shard.data(), slot.memory.data(), model_.unit(unit).numel);
-  slot.ready.record(group_->stream());
+  slot.ready.record(group().stream());
 }
 
 // All that decides here is the same on every rank, so all start the same gathers.
@@ -296,10 +281,10 @@ void FullSharding::reduce(uint32_t u) {
     mesh_.reduce(from, unit.gradient_shard.data(), model_.unit(u).numel);
   }
   unit.has_reduced = options_.sync_each_batch && !is_whole(u);
-  unit.gradient_ready.record(group_->stream());
-  last_reduced_.record(group_->stream());
+  unit.gradient_ready.record(group().stream());
+  last_reduced_.record(group().stream());
   if (slot == nullptr) return;
-  slot->ready.record(group_->stream());
+  slot->ready.record(group().stream());
   gradient_slots_.release(u, compute());
 }
 
@@ -314,7 +299,7 @@ void FullSharding::reduce_and_add(uint32_t u, const void* from) {
                     STRATA_MEMORY_COLLECTIVE, "staging of sync_each_batch");
   }
   mesh_.reduce(from, added_.data(), model_.unit(u).numel);
-  check(services().kernels->add(host_, group_->stream(), units_[u].gradient_shard.data(),
+  check(services().kernels->add(host_, group().stream(), units_[u].gradient_shard.data(),
                                 STRATA_DTYPE_F32, added_.data(), STRATA_DTYPE_F32, shard_numel(u)),
         "adding a micro-batch's gradients");
 }
@@ -349,35 +334,21 @@ void FullSharding::after_step(bool updated) {
   }
 }
 
-void FullSharding::all_reduce_small(const strata_small_reduction_t& reduction) {
-  group().all_reduce_small(reduction);
-}
-
 // ---- the end ----
-
-void FullSharding::quiesce() {
-  if (group_.has_value()) group_->synchronize("quiesce");
-}
-
-void FullSharding::abort(const char* reason) noexcept { abort_.trip(reason); }
 
 void FullSharding::detach() {
   mesh_ = {};
-  group_.reset();
+  member_.leave();
   partitions_.clear();
   parameter_slots_ = {};
   gradient_slots_ = {};
   units_.clear();
   added_ = Buffer();
   opened_ = Buffer();
-  opened_unit_ = STRATA_NONE;
+  opened_unit_.clear();
   is_backward_over_ = false;
   plan_ = {};
   model_ = {};
-}
-
-Communicator* FullSharding::communicator() {
-  return group_.has_value() ? group_->communicator_or_null() : nullptr;
 }
 
 }  // namespace strata::sdk

@@ -34,13 +34,12 @@
 #define STRATA_SDK_FULL_SHARDING_H_
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "strata/sdk/host.h"
+#include "strata/sdk/membership.h"
 #include "strata/sdk/model_table.h"
-#include "strata/sdk/rank_group.h"
 #include "strata/sdk/shard_mesh.h"
 #include "strata/sdk/sharding_plan.h"
 #include "strata/sdk/slot_ring.h"
@@ -67,12 +66,14 @@ class FullSharding final : public Strategy {
   const std::vector<strata_partition_t>& partitions() override { return partitions_; }
   void before_step() override;
   void after_step(bool updated) override;
-  void all_reduce_small(const strata_small_reduction_t& reduction) override;
+  void all_reduce_small(const strata_small_reduction_t& reduction) override {
+    group().all_reduce_small(reduction);
+  }
 
-  void quiesce() override;
-  void abort(const char* reason) noexcept override;
+  void quiesce() override { member_.quiesce(); }
+  void abort(const char* reason) noexcept override { member_.abort(reason); }
   void detach() override;
-  Communicator* communicator() override;
+  Communicator* communicator() override { return member_.communicator(); }
 
  private:
   struct Unit {
@@ -85,9 +86,9 @@ class FullSharding final : public Strategy {
     bool is_done = false;      // its backward is over: Note [Slices are read in place]
   };
 
-  const std::string& name() const { return group_config_.name; }
-  uint32_t world() const { return group_config_.size; }
-  bool is_alone() const { return world() == 1; }
+  const std::string& name() const { return member_.name(); }
+  uint32_t world() const { return member_.world(); }
+  bool is_alone() const { return member_.is_alone(); }
   uint64_t shard_numel(uint32_t unit) const { return shape_.shard_numel(model_.unit(unit).numel); }
   uint64_t shard_bytes(uint32_t unit) const { return shard_numel(unit) * sizeof(float); }
   // Whether the shard is the unit: nothing is ever gathered, and gradients are summed in it.
@@ -111,13 +112,11 @@ class FullSharding final : public Strategy {
   void reduce_and_add(uint32_t unit, const void* from);
   void forget_done();
   strata_stream_t compute() const { return services().streams->compute(host_); }
-  RankGroup& group();
+  RankGroup& group() { return member_.group(); }
 
   strata_host_t* host_;
   FullShardingOptions options_;
-  RankGroupConfig group_config_;
   MeshShape shape_;
-  AbortSwitch abort_;
   ModelTable model_;
   SlotPlan plan_;
   std::vector<Unit> units_;
@@ -130,11 +129,11 @@ class FullSharding final : public Strategy {
   Event last_reduced_;
   bool is_backward_over_ = false;  // and no forward that another follows has begun
   Buffer opened_;                  // the unit of open_unit
-  uint32_t opened_unit_ = STRATA_NONE;
+  OpenedUnit opened_unit_;
   int32_t opened_intent_ = 0;
-  // Last, so that it ends first: its collectives use the memory above.
-  std::optional<RankGroup> group_;
   ShardMesh mesh_;
+  // Last, so that it ends first: its collectives use the memory above.
+  Membership member_;
 };
 
 }  // namespace strata::sdk

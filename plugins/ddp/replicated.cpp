@@ -16,7 +16,7 @@ std::string ReplicatedOptions::text() const {
 }
 
 Replicated::Replicated(const strata_create_args_t& args, const ReplicatedOptions& options)
-    : host_(args.host), options_(options), group_config_(args, "ddp", options.overlap_comm) {}
+    : host_(args.host), options_(options), member_(args, "ddp", options.overlap_comm) {}
 
 // ---- attach ----
 
@@ -24,13 +24,8 @@ strata_layout_t Replicated::layout(const strata_unit_t&) { return sdk::sliced_la
 
 void Replicated::attach(const strata_model_t& model) {
   try {
-    group_.emplace(group_config_, abort_);
-    group_->together([&] {
-      model_ = sdk::ModelTable(model, sdk::kAlignment * world());
-      model_.require_dtype(STRATA_DTYPE_F32);
-    });
-    group_->agree(model_.text() + options_.text());
-    group_->together([&] { allocate(); });
+    model_ = member_.join(model, options_.text());
+    group().together([&] { allocate(); });
   } catch (...) {
     detach();
     throw;
@@ -87,7 +82,7 @@ void Replicated::make_partitions() {
     partition.place = STRATA_PLACE_DEVICE;
     partition.master_is_parameter = 1;
     partition.replicas = world();
-    partition.replica = group_config_.rank;
+    partition.replica = member_.rank();
     if (info.is_trainable) {
       partition.trainable = 1;
       partition.gradient = gradient(units_[u]);
@@ -98,11 +93,6 @@ void Replicated::make_partitions() {
     }
     partitions_.push_back(partition);
   }
-}
-
-sdk::RankGroup& Replicated::group() {
-  if (group_.has_value()) return *group_;
-  throw sdk::Error(STRATA_E_STATE, "no model is attached. HINT: attach one first");
 }
 
 // Null for a unit that is not trained.
@@ -121,21 +111,16 @@ strata_unit_view_t Replicated::view(uint32_t unit) const {
 
 // Every rank writes the same bytes into its own copy, so nothing needs to be sent.
 strata_unit_view_t Replicated::open_unit(uint32_t unit, int32_t) {
-  if (opened_unit_ != STRATA_NONE) {
-    throw sdk::Error(STRATA_E_STATE, "unit '" + model_.unit(opened_unit_).name +
-                                         "' is still open. HINT: close_unit comes first");
-  }
+  opened_unit_.require_none(model_);
   group().check();
   const strata_unit_view_t opened = view(unit);
-  opened_unit_ = unit;
+  opened_unit_.set(unit);
   return opened;
 }
 
 void Replicated::close_unit(uint32_t unit) {
-  if (unit == STRATA_NONE || unit != opened_unit_) {
-    throw sdk::Error(STRATA_E_STATE, "unit " + std::to_string(unit) + " is not open");
-  }
-  opened_unit_ = STRATA_NONE;
+  opened_unit_.require(unit);
+  opened_unit_.clear();
 }
 
 // ---- one micro-batch ----
@@ -178,10 +163,10 @@ void Replicated::reduce(Bucket& bucket) {
   if (group().is_alone()) return;
   const Span span(host_, "ddp/after_backward/all_reduce");
   bucket.computed.record(sdk::services().streams->compute(host_));
-  bucket.computed.hold(group_->stream());
-  group_->communicator().all_reduce(bucket.gradients.data(), bucket.gradients.data(), bucket.numel,
-                                    STRATA_DTYPE_F32, STRATA_REDUCE_SUM, group_->stream());
-  bucket.reduced.record(group_->stream());
+  bucket.computed.hold(group().stream());
+  group().communicator().all_reduce(bucket.gradients.data(), bucket.gradients.data(), bucket.numel,
+                                    STRATA_DTYPE_F32, STRATA_REDUCE_SUM, group().stream());
+  bucket.reduced.record(group().stream());
 }
 
 void Replicated::end_backward(bool sync) {
@@ -196,29 +181,15 @@ void Replicated::end_backward(bool sync) {
   group().check();
 }
 
-void Replicated::all_reduce_small(const strata_small_reduction_t& reduction) {
-  group().all_reduce_small(reduction);
-}
-
 // ---- the end ----
 
-void Replicated::quiesce() {
-  if (group_.has_value()) group_->synchronize("ddp/quiesce");
-}
-
-void Replicated::abort(const char* reason) noexcept { abort_.trip(reason); }
-
 void Replicated::detach() {
-  group_.reset();
+  member_.leave();
   partitions_.clear();
   buckets_.clear();
   units_.clear();
   model_ = {};
-  opened_unit_ = STRATA_NONE;
-}
-
-sdk::Communicator* Replicated::communicator() {
-  return group_.has_value() ? group_->communicator_or_null() : nullptr;
+  opened_unit_.clear();
 }
 
 strata_estimate_t Replicated::estimate(const strata_create_args_t& args,

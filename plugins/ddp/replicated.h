@@ -15,13 +15,12 @@
 #define STRATA_PLUGINS_DDP_REPLICATED_H_
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "strata/sdk/host.h"
+#include "strata/sdk/membership.h"
 #include "strata/sdk/model_table.h"
-#include "strata/sdk/rank_group.h"
 #include "strata/sdk/strategy.h"
 
 namespace strata::ddp {
@@ -53,12 +52,14 @@ class Replicated final : public sdk::Strategy {
   const std::vector<strata_partition_t>& partitions() override { return partitions_; }
   void before_step() override {}
   void after_step(bool) override {}
-  void all_reduce_small(const strata_small_reduction_t& reduction) override;
+  void all_reduce_small(const strata_small_reduction_t& reduction) override {
+    group().all_reduce_small(reduction);
+  }
 
-  void quiesce() override;
-  void abort(const char* reason) noexcept override;
+  void quiesce() override { member_.quiesce(); }
+  void abort(const char* reason) noexcept override { member_.abort(reason); }
   void detach() override;
-  sdk::Communicator* communicator() override;
+  sdk::Communicator* communicator() override { return member_.communicator(); }
 
   static strata_estimate_t estimate(const strata_create_args_t& args, const strata_model_t& model);
 
@@ -79,26 +80,24 @@ class Replicated final : public sdk::Strategy {
     sdk::Event reduced;
   };
 
-  uint32_t world() const { return group_config_.size; }
+  uint32_t world() const { return member_.world(); }
   void allocate();
   void make_buckets();
   void make_partitions();
   void reduce(Bucket& bucket);
   strata_unit_view_t view(uint32_t unit) const;
   float* gradient(const Unit& unit) const;
-  sdk::RankGroup& group();
+  sdk::RankGroup& group() { return member_.group(); }
 
   strata_host_t* host_;
   ReplicatedOptions options_;
-  sdk::RankGroupConfig group_config_;
-  sdk::AbortSwitch abort_;
   sdk::ModelTable model_;
   std::vector<Unit> units_;
   std::vector<Bucket> buckets_;
   std::vector<strata_partition_t> partitions_;
-  uint32_t opened_unit_ = STRATA_NONE;
+  sdk::OpenedUnit opened_unit_;
   // Last, so that it ends first: its collectives use the memory above.
-  std::optional<sdk::RankGroup> group_;
+  sdk::Membership member_;
 };
 
 }  // namespace strata::ddp

@@ -17,7 +17,7 @@ std::string SlicedUpdateOptions::text() const {
 }
 
 SlicedUpdate::SlicedUpdate(const strata_create_args_t& args, const SlicedUpdateOptions& options)
-    : host_(args.host), options_(options), group_config_(args, args.name, options.overlap_comm) {}
+    : host_(args.host), options_(options), member_(args, args.name, options.overlap_comm) {}
 
 // ---- attach ----
 
@@ -25,13 +25,8 @@ strata_layout_t SlicedUpdate::layout(const strata_unit_t&) { return sdk::sliced_
 
 void SlicedUpdate::attach(const strata_model_t& model) {
   try {
-    group_.emplace(group_config_, abort_);
-    group_->together([&] {
-      model_ = sdk::ModelTable(model, sdk::kAlignment * world());
-      model_.require_dtype(STRATA_DTYPE_F32);
-    });
-    group_->agree(model_.text() + options_.text());
-    group_->together([&] { allocate(); });
+    model_ = member_.join(model, options_.text());
+    group().together([&] { allocate(); });
   } catch (...) {
     detach();
     throw;
@@ -109,11 +104,6 @@ void SlicedUpdate::make_partitions() {
   }
 }
 
-sdk::RankGroup& SlicedUpdate::group() {
-  if (group_.has_value()) return *group_;
-  throw sdk::Error(STRATA_E_STATE, "no model is attached. HINT: attach one first");
-}
-
 strata_unit_view_t SlicedUpdate::view(uint32_t unit) const {
   model_.unit(unit);
   strata_unit_view_t view{};
@@ -125,22 +115,17 @@ strata_unit_view_t SlicedUpdate::view(uint32_t unit) const {
 
 // Every rank writes the same bytes into its own copy, so nothing needs to be sent.
 strata_unit_view_t SlicedUpdate::open_unit(uint32_t unit, int32_t) {
-  if (opened_unit_ != STRATA_NONE) {
-    throw sdk::Error(STRATA_E_STATE, "unit '" + model_.unit(opened_unit_).name +
-                                         "' is still open. HINT: close_unit comes first");
-  }
+  opened_unit_.require_none(model_);
   group().synchronize("what after_step began");
   strata_unit_view_t opened = view(unit);
   opened.ready = nullptr;
-  opened_unit_ = unit;
+  opened_unit_.set(unit);
   return opened;
 }
 
 void SlicedUpdate::close_unit(uint32_t unit) {
-  if (unit == STRATA_NONE || unit != opened_unit_) {
-    throw sdk::Error(STRATA_E_STATE, "unit " + std::to_string(unit) + " is not open");
-  }
-  opened_unit_ = STRATA_NONE;
+  opened_unit_.require(unit);
+  opened_unit_.clear();
 }
 
 // ---- one micro-batch ----
@@ -204,14 +189,14 @@ void SlicedUpdate::reduce_unit(uint32_t u) {
   if (unit.has_reduced) {
     reduce_and_add(u, from);
   } else {
-    group_->communicator().reduce_scatter(from, reduced(u), slice(u).numel, STRATA_DTYPE_F32,
-                                          group_->stream());
+    group().communicator().reduce_scatter(from, reduced(u), slice(u).numel, STRATA_DTYPE_F32,
+                                          group().stream());
   }
   unit.has_reduced = options_.sync_each_batch;
-  unit.gradient_ready.record(group_->stream());
-  last_reduced_.record(group_->stream());
+  unit.gradient_ready.record(group().stream());
+  last_reduced_.record(group().stream());
   if (slot == nullptr) return;
-  slot->ready.record(group_->stream());
+  slot->ready.record(group().stream());
   gradient_slots_.release(u, compute());
 }
 
@@ -226,9 +211,9 @@ void SlicedUpdate::reduce_and_add(uint32_t u, const void* from) {
                     STRATA_MEMORY_COLLECTIVE, "staging of sync_each_batch");
   }
   const uint64_t numel = slice(u).numel;
-  group_->communicator().reduce_scatter(from, added_.data(), numel, STRATA_DTYPE_F32,
-                                        group_->stream());
-  sdk::check(sdk::services().kernels->add(host_, group_->stream(), reduced(u), STRATA_DTYPE_F32,
+  group().communicator().reduce_scatter(from, added_.data(), numel, STRATA_DTYPE_F32,
+                                        group().stream());
+  sdk::check(sdk::services().kernels->add(host_, group().stream(), reduced(u), STRATA_DTYPE_F32,
                                           added_.data(), STRATA_DTYPE_F32, numel),
              "adding a micro-batch's gradients");
 }
@@ -254,36 +239,24 @@ void SlicedUpdate::after_step(bool updated) {
     if (!model_.unit(u).is_trainable) continue;
     const Span span(host_, name(), "after_step/all_gather");
     const Buffer& whole = units_[u].parameters;
-    group_->communicator().all_gather(whole.floats() + slice(u).offset, whole.data(),
-                                      slice(u).numel, STRATA_DTYPE_F32, group_->stream());
-    units_[u].gathered.record(group_->stream());
+    group().communicator().all_gather(whole.floats() + slice(u).offset, whole.data(),
+                                      slice(u).numel, STRATA_DTYPE_F32, group().stream());
+    units_[u].gathered.record(group().stream());
   }
-  group_->check();
-}
-
-void SlicedUpdate::all_reduce_small(const strata_small_reduction_t& reduction) {
-  group().all_reduce_small(reduction);
+  group().check();
 }
 
 // ---- the end ----
 
-void SlicedUpdate::quiesce() {
-  if (group_.has_value()) group_->synchronize("quiesce");
-}
-
 void SlicedUpdate::detach() {
-  group_.reset();
+  member_.leave();
   partitions_.clear();
   gradient_slots_ = {};
   units_.clear();
   forward_order_.clear();
   added_ = Buffer();
-  opened_unit_ = STRATA_NONE;
+  opened_unit_.clear();
   model_ = {};
-}
-
-sdk::Communicator* SlicedUpdate::communicator() {
-  return group_.has_value() ? group_->communicator_or_null() : nullptr;
 }
 
 strata_estimate_t SlicedUpdate::estimate(const strata_create_args_t& args,

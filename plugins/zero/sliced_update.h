@@ -24,13 +24,12 @@
 #ifndef STRATA_PLUGINS_ZERO_SLICED_UPDATE_H_
 #define STRATA_PLUGINS_ZERO_SLICED_UPDATE_H_
 
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "strata/sdk/host.h"
+#include "strata/sdk/membership.h"
 #include "strata/sdk/model_table.h"
-#include "strata/sdk/rank_group.h"
 #include "strata/sdk/sharding_plan.h"
 #include "strata/sdk/slot_ring.h"
 #include "strata/sdk/strategy.h"
@@ -64,12 +63,14 @@ class SlicedUpdate final : public sdk::Strategy {
   const std::vector<strata_partition_t>& partitions() override { return partitions_; }
   void before_step() override;
   void after_step(bool updated) override;
-  void all_reduce_small(const strata_small_reduction_t& reduction) override;
+  void all_reduce_small(const strata_small_reduction_t& reduction) override {
+    group().all_reduce_small(reduction);
+  }
 
-  void quiesce() override;
-  void abort(const char* reason) noexcept override { abort_.trip(reason); }
+  void quiesce() override { member_.quiesce(); }
+  void abort(const char* reason) noexcept override { member_.abort(reason); }
   void detach() override;
-  sdk::Communicator* communicator() override;
+  sdk::Communicator* communicator() override { return member_.communicator(); }
 
   static strata_estimate_t estimate(const strata_create_args_t& args,
                                     const SlicedUpdateOptions& options,
@@ -86,13 +87,13 @@ class SlicedUpdate final : public sdk::Strategy {
     bool has_reduced = false;  // `gradient_slice` does (sync_each_batch)
   };
 
-  const std::string& name() const { return group_config_.name; }
-  uint32_t world() const { return group_config_.size; }
-  bool is_alone() const { return world() == 1; }
+  const std::string& name() const { return member_.name(); }
+  uint32_t world() const { return member_.world(); }
+  bool is_alone() const { return member_.is_alone(); }
   // On one rank a slice is whole, and so nothing is sliced.
   bool slices_gradients() const { return options_.slices_gradients && !is_alone(); }
   sdk::Slice slice(uint32_t unit) const {
-    return sdk::slice_of(model_.unit(unit).numel, group_config_.rank, world());
+    return sdk::slice_of(model_.unit(unit).numel, member_.rank(), world());
   }
   float* reduced(uint32_t unit) const;
   void allocate();
@@ -103,12 +104,10 @@ class SlicedUpdate final : public sdk::Strategy {
   void reduce_unit(uint32_t unit);
   void reduce_and_add(uint32_t unit, const void* from);
   strata_stream_t compute() const { return sdk::services().streams->compute(host_); }
-  sdk::RankGroup& group();
+  sdk::RankGroup& group() { return member_.group(); }
 
   strata_host_t* host_;
   SlicedUpdateOptions options_;
-  sdk::RankGroupConfig group_config_;
-  sdk::AbortSwitch abort_;
   sdk::ModelTable model_;
   std::vector<Unit> units_;
   std::vector<uint32_t> forward_order_;
@@ -117,9 +116,9 @@ class SlicedUpdate final : public sdk::Strategy {
   sdk::Buffer added_;    // staging of sync_each_batch: one slice
   sdk::Event computed_;  // what the next collective must wait for
   sdk::Event last_reduced_;
-  uint32_t opened_unit_ = STRATA_NONE;
+  sdk::OpenedUnit opened_unit_;
   // Last, so that it ends first: its collectives use the memory above.
-  std::optional<sdk::RankGroup> group_;
+  sdk::Membership member_;
 };
 
 }  // namespace strata::zero
