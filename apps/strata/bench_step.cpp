@@ -3,9 +3,12 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/randint.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -13,6 +16,7 @@
 #include <vector>
 
 #include "apps/strata/command.h"
+#include "apps/strata/played_link.h"
 #include "strata/device/process_stats.h"
 #include "strata/formats/json.h"
 #include "strata/optim/schedule.h"
@@ -64,6 +68,8 @@ class StepBench {
     }
     const auto needs = train::training_needs(config_.batch, rank_.world, model_->spec());
     STRATA_ASSIGN_OR_RETURN(strategy_, train::resolve_strategy(config_.placement, needs));
+    if (config_.link_bandwidth > 0) STRATA_RETURN_IF_ERROR(play_link(config_.link_bandwidth));
+    STRATA_RETURN_IF_ERROR(prepare_trace());
     make_batches();
     return {};
   }
@@ -83,6 +89,16 @@ class StepBench {
     }
   }
 
+  // So that a folder that cannot be written ends the run before it begins.
+  Status prepare_trace() const {
+    if (config_.trace_dir.empty()) return {};
+    std::error_code error;
+    std::filesystem::create_directories(config_.trace_dir, error);
+    if (!error && access(config_.trace_dir.c_str(), W_OK) == 0) return {};
+    return io_error(fmt::format("bench step: --trace-dir {}: cannot be written: {}",
+                                config_.trace_dir, error ? error.message() : std::strerror(errno)));
+  }
+
   Status prepare() {
     STRATA_ASSIGN_OR_RETURN(resident_before_, device::proportional_set_size());
     STRATA_RETURN_IF_ERROR(train::attach_training(config_.placement, config_.batch,
@@ -99,6 +115,7 @@ class StepBench {
     const int64_t steps = config_.skip_steps + config_.max_steps;
     const optim::Schedule schedule = train::make_schedule(config_.optimizer, steps);
     for (int64_t step = 0; step < steps; ++step) {
+      if (step + 1 == steps && !config_.trace_dir.empty()) training_.host->enable_trace(true);
       STRATA_RETURN_IF_ERROR(meet());  // so that no rank's head start is measured
       const double begin = device::monotonic_seconds();
       train::seed_step(static_cast<uint64_t>(config_.seed), rank_.world.rank, step + 1);
@@ -108,7 +125,10 @@ class StepBench {
       if (step == 0) first_step_s_ = end - rank_.started_s;
       if (step >= config_.skip_steps) times_.push_back(end - begin);
     }
-    return {};
+    if (config_.trace_dir.empty()) return {};
+    training_.host->enable_trace(false);
+    return training_.host->write_trace(
+        fmt::format("{}/trace.rank{}.json", config_.trace_dir, rank_.world.rank));
   }
 
   // Waits for all ranks.
@@ -165,6 +185,7 @@ class StepBench {
                 {"min_ms", 1e3 * *std::min_element(times_.begin(), times_.end())},
                 {"tokens_per_s", static_cast<double>(result_.tokens) / median_s},
                 {"loss", result_.loss},
+                {"link_bandwidth", config_.link_bandwidth},
                 {"first_step_s", first_step_s_},
                 {"ranks", by_rank}});
     return out;

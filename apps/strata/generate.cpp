@@ -125,7 +125,8 @@ class Generation {
 }  // namespace
 
 int run(const config::GenerateConfig& config) {
-  return run_on_ranks(config.placement, [&](const train::Rank& rank) { return Generation(config, rank)(); });
+  return run_on_ranks(config.placement,
+                      [&](const train::Rank& rank) { return Generation(config, rank)(); });
 }
 
 }  // namespace strata::apps

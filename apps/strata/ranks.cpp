@@ -20,7 +20,8 @@ namespace {
 // How long a rank that has refused waits for others to have read why.
 constexpr std::chrono::milliseconds kRefusedDeadline{2'000};
 
-// Of this process; 0 until it has met the others. What is refused before that, each rank says itself.
+// Of this process; 0 until it has met the others. What is refused before that, each rank says
+// itself.
 int own_rank = 0;
 
 std::chrono::milliseconds milliseconds_of(double seconds) {

@@ -135,7 +135,13 @@ FlagSet bench_step_flags(BenchStepConfig& c) {
   flags.add("max-steps", &c.max_steps, "N", "steps to measure").at_least(1);
   flags.add("skip-steps", &c.skip_steps, "N", "steps before that").at_least(0);
   declare_seed(flags, c.seed);
+  flags
+      .add("link-bandwidth", Bytes{&c.link_bandwidth}, "SIZE",
+           "play a link of so many bytes a second between the ranks; 0: do not")
+      .default_words("0");
   flags.add("output", &c.output, "FILE.json", "write the numbers there, too");
+  flags.add("trace-dir", &c.trace_dir, "FOLDER",
+            "gets trace.rank<N>.json of the last step, in Chrome's format");
   return flags;
 }
 

@@ -113,7 +113,9 @@ struct BenchStepConfig {
   int64_t max_steps = 20;
   int64_t skip_steps = 3;  // first ones that are not measured
   int64_t seed = 42;
-  std::string output;  // a JSON file, or ""
+  uint64_t link_bandwidth = 0;  // bytes a second of each rank's played link; 0: none is played
+  std::string output;           // a JSON file, or ""
+  std::string trace_dir;        // a folder for the trace of the last step, or ""
 };
 
 // `strata bench comm`: collectives from min_bytes to max_bytes.

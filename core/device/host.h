@@ -177,7 +177,7 @@ class Host {
   void abort(const std::string& reason);
   bool is_aborted() const;
 
-  // Trace spans of this host: off by default, and nearly free then.
+  // Trace spans of this host: off by default, and nearly free then. Span below closes what it opens.
   void enable_trace(bool is_on);
   void trace_begin(const char* name);
   void trace_end();
@@ -199,6 +199,18 @@ class Host {
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Memory> memory_;
+};
+
+// A trace span of the calling thread, open as long as the object lives. `name` outlives it.
+class Span {
+ public:
+  Span(Host& host, const char* name) : host_(host) { host_.trace_begin(name); }
+  ~Span() { host_.trace_end(); }
+  Span(const Span&) = delete;
+  Span& operator=(const Span&) = delete;
+
+ private:
+  Host& host_;
 };
 
 }  // namespace strata::device

@@ -170,7 +170,12 @@ Status Session::train_micro_batch(int index, bool is_last, const LossBody& body)
   is_last_ = is_last;
   STRATA_RETURN_IF_ERROR(run_guarded([&] {
     graph_->begin(hooks::Phase::kForward);
-    const at::Tensor loss_sum = body(*graph_);
+    at::Tensor loss_sum;
+    {
+      const device::Span span(host_, "forward");
+      loss_sum = body(*graph_);
+    }
+    const device::Span span(host_, "backward");
     graph_->backward(loss_sum);
   }));
   return strategy_.end_backward(is_last ? 1 : 0);
