@@ -18,6 +18,7 @@ struct UnitInfo {
   bool has_backward = false;
   int32_t compute_dtype = STRATA_DTYPE_F32;
   int32_t reduce_dtype = STRATA_DTYPE_F32;
+  int32_t accumulate_dtype = STRATA_DTYPE_F32;
   uint32_t first_entry = 0;  // places in the declared order
   uint32_t last_entry = 0;
 
@@ -46,7 +47,7 @@ class ModelTable {
   //   order 0 1 2 3 0  ->  unit 0;     order 0 1 2 3  ->  units 0 and 3
   bool is_root(uint32_t index) const;
 
-  // Throws STRATA_E_UNSUPPORTED naming the first unit that computes or reduces in another dtype.
+  // Throws STRATA_E_UNSUPPORTED naming the first unit that has another dtype.
   void require_dtype(int32_t dtype) const;
   // One line a unit and entry: everything that ranks must agree on.
   const std::string& text() const { return text_; }

@@ -164,13 +164,14 @@ TEST(ModelTable, NamesTheUnitWithAnotherDtype) {
   model.unit(2).reduce_dtype = STRATA_DTYPE_BF16;
   EXPECT_THAT(thrown(STRATA_E_UNSUPPORTED,
                      [&] { ModelTable(model.get(), 64).require_dtype(STRATA_DTYPE_F32); }),
-              HasSubstr("unit 'c' computes in dtype 1 and reduces in dtype 2"));
+              HasSubstr("unit 'c' computes in dtype 1, reduces in dtype 2 and keeps gradients in "
+                        "dtype 1, only dtype 1"));
 }
 
 TEST(ModelTable, PutsAllThatRanksMustAgreeOnIntoItsText) {
   TestModel model(kFour, {0, 1, 2, 3});
   const std::string text = ModelTable(model.get(), 64).text();
-  EXPECT_THAT(text, HasSubstr("unit 'b' numel 128 dtypes 1/1: weight[128]@0\n"));
+  EXPECT_THAT(text, HasSubstr("unit 'b' numel 128 dtypes 1/1/1: weight[128]@0\n"));
   EXPECT_THAT(text, HasSubstr("entry 3\n"));
   EXPECT_NE(text, ModelTable(TestModel(kFour, {0, 2, 1, 3}).get(), 64).text());
   std::vector<TestUnit> frozen = kFour;
