@@ -125,18 +125,17 @@ bool ModelTable::is_root(uint32_t index) const {
          info.first_entry != info.last_entry;
 }
 
-void ModelTable::require_dtype(int32_t dtype) const {
+void ModelTable::require_dtypes() const {
   for (const UnitInfo& unit : units_) {
-    if (unit.compute_dtype == dtype && unit.reduce_dtype == dtype &&
-        unit.accumulate_dtype == dtype) {
+    if (is_trained_dtype(unit.compute_dtype) && is_trained_dtype(unit.reduce_dtype) &&
+        is_trained_dtype(unit.accumulate_dtype)) {
       continue;
     }
     throw Error(STRATA_E_UNSUPPORTED,
                 "unit '" + unit.name + "' computes in dtype " + std::to_string(unit.compute_dtype) +
                     ", reduces in dtype " + std::to_string(unit.reduce_dtype) +
                     " and keeps gradients in dtype " + std::to_string(unit.accumulate_dtype) +
-                    ", only dtype " + std::to_string(dtype) +
-                    " is supported. HINT: --precision 32-true");
+                    ", and f32 (1), bf16 (2) and f16 (3) are supported. HINT: --precision");
   }
 }
 
