@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "strata/device/cpu_kernels.h"
+#include "tests/world/toy_dtypes.h"
 
 namespace strata::tests {
 namespace {
@@ -14,21 +14,6 @@ T sized() {
   T value{};
   value.struct_size = sizeof(T);
   return value;
-}
-
-uint64_t size_of(int32_t dtype) { return dtype == STRATA_DTYPE_F32 ? 4 : 2; }
-
-std::vector<float> load(const void* data, uint64_t first, uint64_t numel, int32_t dtype) {
-  std::vector<float> values(numel);
-  const char* from = static_cast<const char*>(data) + first * size_of(dtype);
-  if (numel > 0) device::cast_elements(values.data(), STRATA_DTYPE_F32, from, dtype, numel);
-  return values;
-}
-
-void store(void* data, uint64_t first, const std::vector<float>& values, int32_t dtype) {
-  char* to = static_cast<char*>(data) + first * size_of(dtype);
-  if (values.empty()) return;
-  device::cast_elements(to, dtype, values.data(), STRATA_DTYPE_F32, values.size());
 }
 
 }  // namespace
