@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <ostream>
 
 #include "tests/world/toy_host.h"
 
@@ -44,6 +45,7 @@ struct DtypesCase {
   const char* name;
   ToyDtypes dtypes;
 };
+void PrintTo(const DtypesCase& one, std::ostream* out) { *out << one.name; }
 
 class Dtypes : public ::testing::TestWithParam<DtypesCase> {};
 

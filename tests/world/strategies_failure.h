@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,8 @@ struct FailingStrategy {
   const char* strategy;
   bool has_16_bits = false;  // dtypes that differ from unit to unit
 };
+
+inline void PrintTo(const FailingStrategy& one, std::ostream* out) { *out << one.strategy; }
 
 class StrategyFailures : public ::testing::TestWithParam<FailingStrategy> {
  protected:
