@@ -25,12 +25,12 @@ using tests::ToyModel;
 constexpr int32_t kF32 = STRATA_DTYPE_F32;
 constexpr int32_t kBF16 = STRATA_DTYPE_BF16;
 
-// Five units of 768 elements, a multiple of 64 x 1 to 4 ranks; the third one frozen: the first and
+// Six units of 768 elements, a multiple of 64 x 1 to 4 ranks; the third one frozen: the first and
 // the last are roots.
 constexpr uint64_t kNumel = 768;
-ToyModel five_units(const ToyDtypes& dtypes) {
+ToyModel six_units(const ToyDtypes& dtypes) {
   ToyModel model;
-  for (uint32_t u = 0; u < 5; ++u) {
+  for (uint32_t u = 0; u < 6; ++u) {
     const std::string name = "unit." + std::to_string(u);
     model.units.push_back({name, {{name + ".weight", kNumel, u != 2}}, dtypes});
     model.order.push_back(u);
@@ -116,7 +116,7 @@ void on_ranks(const Case& with,
   strata_hello_t hello{};
   hello.get_table = &device::Host::table;
   ASSERT_EQ(services().fetch(&hello), nullptr);
-  const ToyModel model = five_units(with.dtypes);
+  const ToyModel model = six_units(with.dtypes);
   std::barrier all_are_done(static_cast<std::ptrdiff_t>(with.shape.world));
   tests::run_ranks(static_cast<int>(with.shape.world), [&](RankOfTest& rank) {
     {
@@ -144,11 +144,11 @@ TEST(SlicedGradients, ArriveAsTheSumOfAllRanksInTheSlice) {
     // 1 + 2 + 4 + 8, so that a rank that is left out or counted twice shows.
     const auto sum = static_cast<float>((1u << world) - 1);
     on_ranks(with, [&](RankWithGradients& mine, uint32_t rank) {
-      for (const uint32_t unit : {4u, 3u, 1u, 0u}) {
+      for (const uint32_t unit : {5u, 4u, 3u, 1u, 0u}) {
         mine.pass(unit, 0, true, static_cast<float>(1u << rank));
       }
       mine.gradients.end_backward(true);
-      for (const uint32_t unit : {0u, 1u, 3u, 4u}) {
+      for (const uint32_t unit : {0u, 1u, 3u, 4u, 5u}) {
         EXPECT_THAT(mine.slice(unit), Each(sum)) << world << " ranks, unit " << unit;
         EXPECT_NE(mine.gradients.ready(unit), nullptr);
       }
@@ -159,13 +159,13 @@ TEST(SlicedGradients, ArriveAsTheSumOfAllRanksInTheSlice) {
 
 TEST(SlicedGradients, GoThroughTwoSlotsAndOneForEachRoot) {
   on_ranks({kTwo, {}}, [](RankWithGradients& mine, uint32_t) {
-    EXPECT_EQ(mine.used(STRATA_TAG_GRADIENTS), 4 * 4 * kNumel / 2);
+    EXPECT_EQ(mine.used(STRATA_TAG_GRADIENTS), 5 * 4 * kNumel / 2);
     EXPECT_EQ(mine.used(STRATA_TAG_STAGING), 4 * 4 * kNumel);
     std::set<void*> roots;
     std::set<void*> others;
     for (uint32_t step = 0; step < 3; ++step) {
-      for (const uint32_t unit : {4u, 3u, 1u, 0u}) {
-        const bool is_root = unit == 0 || unit == 4;
+      for (const uint32_t unit : {5u, 4u, 3u, 1u, 0u}) {
+        const bool is_root = unit == 0 || unit == 5;
         (is_root ? roots : others).insert(mine.pass(unit, 0, true, 1).data);
       }
       mine.gradients.end_backward(true);
@@ -182,11 +182,11 @@ TEST(SlicedGradients, HaveAWireAndALandingOnlyWhereDtypesDiffer) {
   });
   on_ranks({kTwo, {kBF16, kBF16, kBF16}}, [](RankWithGradients& mine, uint32_t) {
     EXPECT_EQ(mine.used(STRATA_TAG_STAGING), 4 * 2 * kNumel);
-    EXPECT_EQ(mine.used(STRATA_TAG_GRADIENTS), 4 * 2 * kNumel / 2);
+    EXPECT_EQ(mine.used(STRATA_TAG_GRADIENTS), 5 * 2 * kNumel / 2);
   });
   on_ranks({kTwo, {kF32, kBF16, kF32}, false}, [](RankWithGradients& mine, uint32_t) {
     EXPECT_EQ(mine.used(STRATA_TAG_STAGING), 2 * kNumel);
-    EXPECT_EQ(mine.used(STRATA_TAG_GRADIENTS), 4 * 4 * kNumel);
+    EXPECT_EQ(mine.used(STRATA_TAG_GRADIENTS), 5 * 4 * kNumel);
   });
 }
 
@@ -226,7 +226,7 @@ TEST(SlicedGradients, AreSentAndAddedInEachBatchIfAsked) {
       }
       EXPECT_THAT(mine.slice(1), Each(9.0f));
       EXPECT_EQ(mine.take_sent(), 3 * mine.table().unit(1).wire_bytes() / 2);
-      EXPECT_EQ(mine.used(STRATA_TAG_GRADIENTS), 4 * 4 * kNumel / 2) << "no whole is kept";
+      EXPECT_EQ(mine.used(STRATA_TAG_GRADIENTS), 5 * 4 * kNumel / 2) << "no whole is kept";
     });
   }
 }
