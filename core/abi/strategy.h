@@ -52,10 +52,11 @@
 // even, where one dtype follows another and nowhere else:
 //   target (accumulate)  ->  on the wire (reduce)  ->  sum over ranks (reduce)  ->  partition
 //   (accumulate)
-// The sum over ranks runs in rank order, in F32 if the dtype has 16 bits, and is rounded once. With
-// reduction in every micro-batch later sums are added, in accumulate_dtype, to the partition. So
-// strategies with one order of additions agree to the last bit in these dtypes too. Infinity and
-// NaN pass through all of it: whether a step is skipped is for the host to say.
+// A rank that is alone sends nothing, and so casts nothing. The sum over ranks runs in rank order,
+// in F32 if the dtype has 16 bits, and is rounded once. With reduction in every micro-batch later
+// sums are added, in accumulate_dtype, to the partition. So strategies with one order of additions
+// agree to the last bit in these dtypes too. Infinity and NaN pass through all of it: whether a
+// step is skipped is for the host to say.
 //
 // Memory. Whole units, gradient targets, masters and gradients of partitions begin at a multiple
 // of 64 bytes; partitions begin and end at multiples of 64 elements.

@@ -23,7 +23,8 @@
 //   after_backward(unit)   reduce its gradients from their slot into the shard; release both slots
 //   end_backward()         the compute stream waits for the last reduction
 //   after_step()           16-bit shards are rounded from their masters
-// Gathers and reductions read and write shards and slots in place: nothing is copied in or out.
+// Gathers and reductions read and write shards and slots in place: nothing is copied in or out, but
+// for gradients of another dtype on the wire (Note [The dtypes of a gradient]).
 //
 // Without sync a unit's gradients are kept whole (aP more, allocated at the first such micro-batch)
 // and reduced once, at the last micro-batch, and so with the bits of an all-reduce; with

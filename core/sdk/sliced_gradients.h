@@ -94,8 +94,9 @@ class SlicedGradients {
   Buffer buffer(int32_t tag, uint64_t bytes, uint32_t flags, const std::string& label) const;
   void allocate_kept(uint32_t unit);
   void reduce(uint32_t unit);
-  // Where the sum of all ranks lands, of which `sent` is this rank's part.
+  // Where this rank's slice of the sum arrives: where it belongs, or in staging.
   char* landing(uint32_t unit);
+  // From staging to where it belongs.
   void take_landed(uint32_t unit, const char* landed);
   bool casts(uint32_t unit) const { return !group_->is_alone() && model_->unit(unit).is_cast(); }
   uint64_t slice_numel(uint32_t unit) const;

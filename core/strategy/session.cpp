@@ -247,6 +247,12 @@ strata_unit_context_t Session::context(int unit, int32_t phase, int next_unit) c
 }
 
 void Session::bind(int unit, const strata_unit_view_t& view) {
+  const model::UnitSpec& spec = spec_.units[static_cast<size_t>(unit)];
+  if (view.dtype != spec.dtypes.compute) {
+    throw_if_error(
+        internal_error(fmt::format("the strategy handed out unit '{}' in dtype {}, not {}",
+                                   spec.name, view.dtype, spec.dtypes.compute)));
+  }
   if (view.ready != nullptr) throw_if_error(host_.wait(compute_, view.ready));
   units_[static_cast<size_t>(unit)]->bind(view.data);
 }
