@@ -22,10 +22,13 @@ std::string info_text(const plugin::PluginLibrary& library) {
     const auto capabilities = library.describe(name);
     const auto options = library.options(name);
     if (!capabilities.ok() || !options.ok()) continue;
-    out += fmt::format("\n{}: {}\n  devices {}, computes in {}, can: {}\n", name,
-                       capabilities->summary, plugin::devices_text(capabilities->devices),
-                       plugin::dtypes_text(capabilities->compute_dtypes),
-                       plugin::capabilities_text(*capabilities));
+    out += fmt::format(
+        "\n{}: {}\n  devices {}, computes in {}, reduces in {}, gradients in {}, can: {}\n", name,
+        capabilities->summary, plugin::devices_text(capabilities->devices),
+        plugin::dtypes_text(capabilities->compute_dtypes),
+        plugin::dtypes_text(capabilities->reduce_dtypes),
+        plugin::dtypes_text(plugin::accumulate_dtypes(*capabilities)),
+        plugin::capabilities_text(*capabilities));
     for (const plugin::OptionDescription& option : *options) {
       out += fmt::format("  {}={}  {}\n", option.key, option.default_value, option.description);
     }

@@ -42,6 +42,22 @@
 // whole window, all micro-batches and ranks, times 1 / loss scale) where its optimizer reads
 // gradients.
 //
+// Dtypes. Each unit has three, which may differ from each other and from unit to unit:
+//   compute_dtype     the whole unit, as the model computes with it, at rest and on the wire
+//   accumulate_dtype  gradients on this rank: targets, kept sums, the gradients of partitions
+//   reduce_dtype      gradients on the wire
+// Masters are F32 always. Where compute_dtype is F32 a master may be the parameter memory itself;
+// where it is BF16 or F16 masters are memory of the plugin's (STRATA_TAG_OPTIMIZER), and
+// after_step() rounds them into the parameters, to nearest even. A gradient is cast, to nearest
+// even, where one dtype follows another and nowhere else:
+//   target (accumulate)  ->  on the wire (reduce)  ->  sum over ranks (reduce)  ->  partition
+//   (accumulate)
+// A rank that is alone sends nothing, and so casts nothing. The sum over ranks runs in rank order,
+// in F32 if the dtype has 16 bits, and is rounded once. With reduction in every micro-batch later
+// sums are added, in accumulate_dtype, to the partition. So strategies with one order of additions
+// agree to the last bit in these dtypes too. Infinity and NaN pass through all of it: whether a
+// step is skipped is for the host to say.
+//
 // Memory. Whole units, gradient targets, masters and gradients of partitions begin at a multiple
 // of 64 bytes; partitions begin and end at multiples of 64 elements.
 //
@@ -96,6 +112,8 @@ typedef struct strata_capabilities {
   uint64_t compute_dtypes;  // STRATA_DTYPE_BIT(dtype) | ...
   uint64_t reduce_dtypes;   // likewise, for gradients on the wire
   const char* summary;      // one line for `strata plugins list`
+  // Likewise, for gradients on this rank. 0, and a struct that ends in front of it: F32 only.
+  uint64_t accumulate_dtypes;
 } strata_capabilities_t;
 #define STRATA_CAPABILITIES_MIN_SIZE STRATA_MIN_SIZE(strata_capabilities_t, summary)
 
@@ -143,9 +161,13 @@ typedef struct strata_unit {
   // Elements of the flat buffer, padding included; before layout the sum of all numel.
   uint64_t numel;
   int32_t compute_dtype;  // what the model computes with: the dtype of the whole unit
-  int32_t reduce_dtype;   // what gradients are summed in across ranks
+  int32_t reduce_dtype;   // what gradients are sent in
   uint32_t entries;       // how often one forward enters the unit; above 1 for tied weights
   uint32_t trainable;     // 1 if any parameter is
+  // What gradients are kept and added up in on this rank. 0, and a struct that ends in front of
+  // it: F32.
+  int32_t accumulate_dtype;
+  int32_t reserved;
 } strata_unit_t;
 #define STRATA_UNIT_MIN_SIZE STRATA_MIN_SIZE(strata_unit_t, trainable)
 
@@ -226,7 +248,7 @@ typedef struct strata_unit_view {
 
 typedef struct strata_gradient_target {
   uint32_t struct_size;
-  int32_t dtype;  // any float dtype; the host casts
+  int32_t dtype;  // the unit's accumulate_dtype; the host casts
   void* data;     // the unit's numel elements; the host's until after_backward
   int32_t mode;   // STRATA_GRADIENT_*
   int32_t reserved;
@@ -240,20 +262,25 @@ typedef struct strata_gradient_target {
 typedef struct strata_partition {
   uint32_t struct_size;
   uint32_t unit;
-  uint64_t offset;  // first element in the unit's flat buffer, a multiple of 64
-  uint64_t numel;   // elements, padding included, a multiple of 64, not 0
-  void* master;     // F32; with 32-bit compute it may be the parameter memory itself
-  void* gradient;   // reduced gradient of `gradient_dtype`; NULL if the unit is frozen
-  int32_t gradient_dtype;
-  int32_t place;      // of master and gradient: STRATA_PLACE_*
-  int32_t trainable;  // as the unit; frozen slices are partitions too, for checkpoints
-  // 1: no copy is made by after_step, and its bytes count as parameters.
+  uint64_t offset;         // first element in the unit's flat buffer, a multiple of 64
+  uint64_t numel;          // elements, padding included, a multiple of 64, not 0
+  void* master;            // F32; with 32-bit compute it may be the parameter memory itself
+  void* gradient;          // reduced gradient of `gradient_dtype`; NULL if the unit is frozen
+  int32_t gradient_dtype;  // the unit's accumulate_dtype
+  int32_t place;           // of master and gradient: STRATA_PLACE_*
+  int32_t trainable;       // as the unit; frozen slices are partitions too, for checkpoints
+  // 1: no copy is made by after_step, and its bytes count as parameters. 0 where the compute dtype
+  // is not F32.
   int32_t master_is_parameter;
   uint32_t replicas;  // how many ranks hold the same copy, at least 1
   uint32_t replica;   // which of them this is, 0 .. replicas-1
-  // Re-recorded in each backward with sync. Behind it this step's gradient is final, and neither
-  // gradient nor master is touched by the plugin before before_step(): norms, and updates that need
-  // no global norm, may start before end_backward. NULL: final when end_backward returns.
+  // Armed by after_backward() of this partition's unit in the micro-batch with sync = 1: recorded
+  // before that call returns, on every rank, once a step. Behind it this step's gradient is final,
+  // and neither gradient nor master is touched by the plugin before before_step(): norms, and
+  // updates that need no global norm, may start before end_backward. Until that call it is the
+  // event of an earlier backward and says nothing. NULL: the plugin cannot record it that early
+  // (for example units that share a bucket), or there is nothing to wait for; the gradient is final
+  // where end_backward() says so.
   strata_event_t gradient_ready;
 } strata_partition_t;
 #define STRATA_PARTITION_MIN_SIZE STRATA_MIN_SIZE(strata_partition_t, gradient_ready)

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "strata/abi/types.h"
+
 namespace strata::model {
 
 struct ParameterSpec {
@@ -17,10 +19,20 @@ struct ParameterSpec {
   int64_t numel() const;  // product of the sizes; 1 for a scalar, may be 0
 };
 
+// F32, BF16 or F16 each (STRATA_DTYPE_*). Masters are F32 whatever these are.
+struct UnitDtypes {
+  int32_t compute = STRATA_DTYPE_F32;     // the flat buffer, and so its parameters
+  int32_t reduce = STRATA_DTYPE_F32;      // gradients on the wire
+  int32_t accumulate = STRATA_DTYPE_F32;  // gradients on this rank
+
+  friend bool operator==(const UnitDtypes&, const UnitDtypes&) = default;
+};
+
 // Parameters that are gathered, computed with and freed together.
 struct UnitSpec {
   std::string name;  // for example "block.3"
   std::vector<ParameterSpec> parameters;
+  UnitDtypes dtypes = {};
 
   bool is_trainable() const;  // whether any parameter is
 };

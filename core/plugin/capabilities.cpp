@@ -50,6 +50,12 @@ std::string capabilities_text(const strata_capabilities_t& capabilities) {
   return words(capabilities.flags, kFlags);
 }
 
+uint64_t accumulate_dtypes(const strata_capabilities_t& capabilities) {
+  const bool is_said = STRATA_HAS_FIELD(strata_capabilities_t, &capabilities, accumulate_dtypes) &&
+                       capabilities.accumulate_dtypes != 0;
+  return is_said ? capabilities.accumulate_dtypes : STRATA_DTYPE_BIT(STRATA_DTYPE_F32);
+}
+
 Status check_capabilities(const std::string& strategy, const strata_capabilities_t& can,
                           const StrategyNeeds& needs) {
   std::vector<std::string> faults;
@@ -72,6 +78,10 @@ Status check_capabilities(const std::string& strategy, const strata_capabilities
   ask((can.reduce_dtypes & bit(needs.reduce_dtype)) != 0,
       fmt::format("reducing in {} is asked for, it has {} (HINT: reduce_dtype or --precision)",
                   words(bit(needs.reduce_dtype), kDtypes), dtypes_text(can.reduce_dtypes)));
+  ask((accumulate_dtypes(can) & bit(needs.accumulate_dtype)) != 0,
+      fmt::format("gradients in {} are asked for, it has {} (HINT: --grad-accum-dtype)",
+                  words(bit(needs.accumulate_dtype), kDtypes),
+                  dtypes_text(accumulate_dtypes(can))));
   const auto flag = [&](bool is_needed, uint64_t bits, const char* what, const char* hint) {
     ask(!is_needed || (can.flags & bits) != 0,
         fmt::format("the run needs {}, which it cannot do (HINT: {})", what, hint));

@@ -16,6 +16,7 @@ struct StrategyNeeds {
   int32_t device = STRATA_DEVICE_CPU;
   int32_t compute_dtype = STRATA_DTYPE_F32;
   int32_t reduce_dtype = STRATA_DTYPE_F32;
+  int32_t accumulate_dtype = STRATA_DTYPE_F32;
   bool accumulates = false;            // several micro-batches a step
   bool has_tied_units = false;         // a unit entered more than once
   bool has_frozen_parameters = false;  // parameters that are not trained
@@ -32,7 +33,9 @@ Status check_capabilities(const std::string& strategy, const strata_capabilities
 // "tied units, accumulation, recomputation, inference" for `strata plugins info`.
 std::string capabilities_text(const strata_capabilities_t& capabilities);
 std::string devices_text(uint64_t devices);  // "cpu, cuda"
-std::string dtypes_text(uint64_t dtypes);    // "f32, bf16"
+// Of gradients on a rank: F32 for a strategy that says nothing.
+uint64_t accumulate_dtypes(const strata_capabilities_t& capabilities);
+std::string dtypes_text(uint64_t dtypes);  // "f32, bf16"
 
 }  // namespace strata::plugin
 

@@ -134,6 +134,10 @@ void CheckedInstance::describe_units(const strata_model_t& model) {
     unit.name = from.name;
     unit.numel = from.numel;
     unit.dtype = from.compute_dtype;
+    const bool is_said =
+        STRATA_HAS_FIELD(strata_unit_t, &from, accumulate_dtype) && from.accumulate_dtype != 0;
+    unit.gradient_dtype = is_said ? from.accumulate_dtype : STRATA_DTYPE_F32;
+    check_unit(place("attach", unit), unit.dtype, from.reduce_dtype, unit.gradient_dtype);
     unit.is_trainable = from.trainable != 0;
     units_.push_back(std::move(unit));
   }
@@ -180,7 +184,8 @@ strata_status_t CheckedInstance::read_partitions(const Place& at) {
                       "an index of an attached unit");
     }
     const Unit& unit = units_[p.unit];
-    check_partition(place("partition", unit), p, unit.numel, unit.is_trainable, world_size_);
+    check_partition(place("partition", unit), p,
+                    {unit.numel, unit.is_trainable, unit.dtype, unit.gradient_dtype}, world_size_);
     if (!partitions_.empty()) {
       const strata_partition_t& last = partitions_.back();
       const bool is_ordered =

@@ -61,10 +61,11 @@ class CheckedInstance {
   struct Unit {
     std::string name;
     uint64_t numel = 0;
-    int32_t dtype = STRATA_DTYPE_F32;
+    int32_t dtype = STRATA_DTYPE_F32;           // what it computes in
+    int32_t gradient_dtype = STRATA_DTYPE_F32;  // what its gradients are kept in
     bool is_trainable = false;
     bool has_backward = false;  // false: frozen, in front of everything that is trained
-    uint32_t first_entry = 0;  // place in the declared order
+    uint32_t first_entry = 0;   // place in the declared order
     uint32_t last_entry = 0;
 
     bool is_in_forward = false;   // between before_forward and after_forward

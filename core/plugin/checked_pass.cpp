@@ -153,7 +153,7 @@ strata_status_t CheckedInstance::gradient_target(const strata_unit_context_t* co
   const strata_status_t status = finish(at, table_->gradient_target(inner, context, &target.value));
   target.check(at);
   if (status != STRATA_OK) return status;
-  check_target(at, target.value, unit.numel, context->micro_batch);
+  check_target(at, target.value, unit.numel, unit.gradient_dtype, context->micro_batch);
   const Range range{static_cast<const char*>(target.value.data),
                     unit.numel * dtype_bytes(target.value.dtype)};
   for (const Unit& other : units_) {

@@ -97,9 +97,10 @@ void check_view(const Place& place, const strata_unit_view_t& view, uint64_t num
 }
 
 void check_target(const Place& place, const strata_gradient_target_t& target, uint64_t numel,
-                  uint32_t micro_batch) {
-  if (!is_float_dtype(target.dtype)) {
-    place.plugin_broke(fmt::format("answered dtype {}", target.dtype), "any float dtype");
+                  int32_t dtype, uint32_t micro_batch) {
+  if (target.dtype != dtype) {
+    place.plugin_broke(fmt::format("answered dtype {}, not {}", target.dtype, dtype),
+                       "the unit's accumulate_dtype");
   }
   if (target.mode != STRATA_GRADIENT_WRITE && target.mode != STRATA_GRADIENT_ADD) {
     place.plugin_broke(fmt::format("answered mode {}", target.mode),
@@ -123,28 +124,29 @@ void check_residency(const Place& place, int32_t residency, int32_t phase) {
   }
 }
 
-void check_partition(const Place& place, const strata_partition_t& p, uint64_t unit_numel,
-                     bool is_trainable, uint32_t world_size) {
+void check_partition(const Place& place, const strata_partition_t& p, const PartitionedUnit& unit,
+                     uint32_t world_size) {
   if (p.offset % 64 != 0 || p.numel % 64 != 0) {
     place.plugin_broke(fmt::format("answered offset {} and numel {}", p.offset, p.numel),
                        "multiples of 64 elements");
   }
-  if (p.numel == 0 || p.offset > unit_numel || p.numel > unit_numel - p.offset) {
+  if (p.numel == 0 || p.offset > unit.numel || p.numel > unit.numel - p.offset) {
     place.plugin_broke(fmt::format("answered [{}, {}) of a unit of {} elements", p.offset,
-                                   p.offset + p.numel, unit_numel),
+                                   p.offset + p.numel, unit.numel),
                        "a partition has elements and lies inside its unit");
   }
   check_memory(place, "master", p.master, p.numel);
-  if ((p.trainable != 0) != is_trainable || (p.trainable != 0 && p.trainable != 1)) {
+  if ((p.trainable != 0) != unit.is_trainable || (p.trainable != 0 && p.trainable != 1)) {
     place.plugin_broke(fmt::format("answered trainable {} for a unit with trainable {}",
-                                   p.trainable, is_trainable ? 1 : 0),
+                                   p.trainable, unit.is_trainable ? 1 : 0),
                        "a partition is as trainable as its unit");
   }
-  if (is_trainable) {
+  if (unit.is_trainable) {
     check_memory(place, "gradient", p.gradient, p.numel);
-    if (!is_float_dtype(p.gradient_dtype)) {
-      place.plugin_broke(fmt::format("answered gradient_dtype {}", p.gradient_dtype),
-                         "any float dtype");
+    if (p.gradient_dtype != unit.gradient_dtype) {
+      place.plugin_broke(
+          fmt::format("answered gradient_dtype {}, not {}", p.gradient_dtype, unit.gradient_dtype),
+          "the unit's accumulate_dtype");
     }
     const Range master{static_cast<const char*>(p.master), p.numel * 4};
     const Range gradient{static_cast<const char*>(p.gradient),
@@ -162,11 +164,27 @@ void check_partition(const Place& place, const strata_partition_t& p, uint64_t u
     place.plugin_broke(fmt::format("answered master_is_parameter {}", p.master_is_parameter),
                        "1 or 0");
   }
+  if (p.master_is_parameter == 1 && unit.dtype != STRATA_DTYPE_F32) {
+    place.plugin_broke(
+        fmt::format("answered master_is_parameter 1 for a unit of dtype {}", unit.dtype),
+        "masters are F32: parameters of another dtype are another memory");
+  }
   if (p.replicas == 0 || p.replicas > world_size || p.replica >= p.replicas) {
     place.plugin_broke(fmt::format("answered replica {} of {} in a world of {}", p.replica,
                                    p.replicas, world_size),
                        "1 <= replicas <= world size, replica < replicas");
   }
+}
+
+void check_unit(const Place& place, int32_t compute_dtype, int32_t reduce_dtype,
+                int32_t accumulate_dtype) {
+  if (is_float_dtype(compute_dtype) && is_float_dtype(reduce_dtype) &&
+      is_float_dtype(accumulate_dtype)) {
+    return;
+  }
+  place.host_broke(
+      fmt::format("has dtypes {}, {} and {}", compute_dtype, reduce_dtype, accumulate_dtype),
+      "compute, reduce and accumulate dtype are float dtypes");
 }
 
 void check_context(const Place& place, const strata_unit_context_t& context, uint32_t unit_count) {

@@ -78,12 +78,21 @@ void check_option_answer(const Place& place, const strata_option_info_t& option)
 void check_memory(const Place& place, const char* what, const void* data, uint64_t numel);
 void check_view(const Place& place, const strata_unit_view_t& view, uint64_t numel, int32_t dtype);
 void check_target(const Place& place, const strata_gradient_target_t& target, uint64_t numel,
-                  uint32_t micro_batch);
+                  int32_t dtype, uint32_t micro_batch);
 void check_residency(const Place& place, int32_t residency, int32_t phase);
-void check_partition(const Place& place, const strata_partition_t& partition, uint64_t unit_numel,
-                     bool is_trainable, uint32_t world_size);
+// What a partition is held against: its unit.
+struct PartitionedUnit {
+  uint64_t numel;
+  bool is_trainable;
+  int32_t dtype;
+  int32_t gradient_dtype;
+};
+void check_partition(const Place& place, const strata_partition_t& partition,
+                     const PartitionedUnit& unit, uint32_t world_size);
 
 // What a host gave.
+void check_unit(const Place& place, int32_t compute_dtype, int32_t reduce_dtype,
+                int32_t accumulate_dtype);
 void check_context(const Place& place, const strata_unit_context_t& context, uint32_t unit_count);
 void check_small_reduction(const Place& place, const strata_small_reduction_t* reduction);
 

@@ -31,42 +31,34 @@ void FullSharding::attach(const strata_model_t& model) {
 void FullSharding::allocate() {
   units_.resize(model_.count());
   slices_are_written_ = Event(host_);
-  computed_ = Event(host_);
-  last_reduced_ = Event(host_);
   allocate_units();
   if (shape_.shard_group_size > 1) allocate_rings();
+  gradients_ = SlicedGradients({host_, name(), /*is_sliced=*/true, options_.sync_each_batch},
+                               model_, group(), mesh_);
   make_partitions();
 }
 
 void FullSharding::allocate_units() {
   const uint32_t flags = STRATA_MEMORY_ZEROED | (is_alone() ? 0U : STRATA_MEMORY_COLLECTIVE);
   for (uint32_t u = 0; u < model_.count(); ++u) {
-    const char* name = model_.unit(u).name.c_str();
-    units_[u].shard =
-        Buffer(host_, STRATA_PLACE_DEVICE, STRATA_TAG_PARAMETERS, shard_bytes(u), flags, name);
-    if (!model_.unit(u).is_trainable) continue;
-    units_[u].gradient_shard =
-        Buffer(host_, STRATA_PLACE_DEVICE, STRATA_TAG_GRADIENTS, shard_bytes(u), flags, name);
-    units_[u].gradient_ready = Event(host_);
+    const UnitInfo& info = model_.unit(u);
+    const char* label = info.name.c_str();
+    const uint64_t numel = shard_numel(u);
+    units_[u].shard = Buffer(host_, STRATA_PLACE_DEVICE, STRATA_TAG_PARAMETERS,
+                             numel * element_bytes(info.compute_dtype), flags, label);
+    units_[u].master = Master(host_, units_[u].shard.data(), info.compute_dtype, numel, label);
   }
 }
 
 void FullSharding::allocate_rings() {
   plan_ = SlotPlan(model_, options_);
   parameter_slots_ =
-      SlotRing(host_, model_.count(), plan_.shared_parameter_slots, plan_.shared_parameter_bytes,
-               STRATA_TAG_GATHERED, STRATA_MEMORY_COLLECTIVE, "slot for gathered units");
-  gradient_slots_ =
-      SlotRing(host_, model_.count(), plan_.shared_gradient_slots, plan_.shared_gradient_bytes,
-               STRATA_TAG_STAGING, STRATA_MEMORY_COLLECTIVE, "slot for gradients");
+      SlotRing(host_, model_.count(), plan_.shared_slots, plan_.shared_bytes, STRATA_TAG_GATHERED,
+               STRATA_MEMORY_COLLECTIVE, "slot for gathered units");
   for (uint32_t u = 0; u < model_.count(); ++u) {
     const UnitInfo& unit = model_.unit(u);
-    if (plan_.has_own_parameter_slot[u]) {
-      parameter_slots_.add_own(u, unit.bytes(), unit.name.c_str());
-    }
-    if (plan_.has_own_gradient_slot[u]) {
-      gradient_slots_.add_own(u, unit.bytes(), unit.name.c_str());
-    }
+    if (!plan_.has_own_slot[u]) continue;
+    parameter_slots_.add_own(u, unit.parameter_bytes(), unit.name.c_str());
   }
 }
 
@@ -80,17 +72,18 @@ void FullSharding::make_partitions() {
       partition.unit = u;
       partition.offset = slice.offset;
       partition.numel = slice.numel;
-      partition.master = units_[u].shard.floats() + i * slice.numel;
+      partition.master = units_[u].master.data() + i * slice.numel;
       if (unit.is_trainable) {
-        partition.gradient = units_[u].gradient_shard.floats() + i * slice.numel;
+        partition.gradient =
+            gradients_.slice(u) + i * slice.numel * element_bytes(unit.accumulate_dtype);
       }
-      partition.gradient_dtype = STRATA_DTYPE_F32;
+      partition.gradient_dtype = unit.accumulate_dtype;
       partition.place = STRATA_PLACE_DEVICE;
       partition.trainable = unit.is_trainable ? 1 : 0;
-      partition.master_is_parameter = 1;
+      partition.master_is_parameter = units_[u].master.is_parameter() ? 1 : 0;
       partition.replicas = shape_.groups();
       partition.replica = mesh_.group_index();
-      partition.gradient_ready = is_alone() ? nullptr : units_[u].gradient_ready.get();
+      partition.gradient_ready = gradients_.ready(u);
       partitions_.push_back(partition);
     }
   }
@@ -99,35 +92,26 @@ void FullSharding::make_partitions() {
 // ---- whole units, one at a time ----
 
 strata_unit_view_t FullSharding::open_unit(uint32_t unit, int32_t intent) {
-  opened_unit_.require_none(model_);
+  opened_.require_none(model_);
   group().check();
+  const bool is_here = is_whole(unit);
   strata_unit_view_t view{};
   view.dtype = STRATA_DTYPE_F32;
-  if (is_whole(unit)) {
-    view.data = units_[unit].shard.data();
-  } else {
-    Buffer whole(host_, STRATA_PLACE_DEVICE, STRATA_TAG_STAGING, model_.unit(unit).bytes(),
-                 STRATA_MEMORY_COLLECTIVE, "an opened unit");
-    if (intent == STRATA_INTENT_READ) {
-      const Span span(host_, name(), "open_unit/all_gather");
-      slices_are_written_.hold(group().stream());
-      // Kept here until the gather is over, also when it fails.
-      opened_ = std::move(whole);
-      mesh_.gather(units_[unit].shard.data(), opened_.data(), model_.unit(unit).numel);
-      group().synchronize("the gather of an opened unit");
-    } else {
-      opened_ = std::move(whole);
-    }
-    view.data = opened_.data();
+  view.data =
+      is_here ? units_[unit].master.data() : opened_.allocate(host_, model_.unit(unit).numel);
+  if (!is_here && intent == STRATA_INTENT_READ) {
+    const Span span(host_, name(), "open_unit/all_gather");
+    slices_are_written_.hold(group().stream());
+    mesh_.gather(units_[unit].master.data(), view.data, model_.unit(unit).numel, STRATA_DTYPE_F32);
+    group().synchronize("the gather of an opened unit");
   }
-  opened_unit_.set(unit);
-  opened_intent_ = intent;
+  opened_.set(unit, intent);
   return view;
 }
 
 void FullSharding::close_unit(uint32_t unit) {
-  opened_unit_.require(unit);
-  if (!is_whole(unit) && opened_intent_ == STRATA_INTENT_WRITE) {
+  opened_.require(unit);
+  if (opened_.is_written()) {
     const Span span(host_, name(), "close_unit/copy");
     group().hold_compute();  // Note [Slices are read in place]
     store_opened(unit);
@@ -136,17 +120,18 @@ void FullSharding::close_unit(uint32_t unit) {
     parameter_slots_.release(unit, compute());  // what was gathered before is old
     group().check();
   }
-  opened_ = Buffer();
-  opened_unit_.clear();
+  opened_.clear();
 }
 
+// Masters from the opened unit, then parameters from masters.
 void FullSharding::store_opened(uint32_t unit) {
-  for (uint32_t i = 0; i < shape_.pieces(); ++i) {
+  for (uint32_t i = 0; i < shape_.pieces() && !is_whole(unit); ++i) {
     const Slice piece = shape_.piece(model_.unit(unit).numel, mesh_.place(), i);
-    check(services().kernels->copy(host_, compute(), units_[unit].shard.floats() + i * piece.numel,
-                                   opened_.floats() + piece.offset, piece.numel * sizeof(float)),
+    check(services().kernels->copy(host_, compute(), units_[unit].master.data() + i * piece.numel,
+                                   opened_.memory() + piece.offset, piece.numel * sizeof(float)),
           "storing a shard");
   }
+  units_[unit].master.store(compute());
 }
 
 // ---- gathering ----
@@ -154,7 +139,8 @@ void FullSharding::store_opened(uint32_t unit) {
 void FullSharding::gather_into(SlotRing::Slot& slot, uint32_t unit) {
   slot.released.hold(group().stream());
   slices_are_written_.hold(group().stream());
-  mesh_.gather(units_[unit].shard.data(), slot.memory.data(), model_.unit(unit).numel);
+  const UnitInfo& info = model_.unit(unit);
+  mesh_.gather(units_[unit].shard.data(), slot.memory.data(), info.numel, info.compute_dtype);
   slot.ready.record(group().stream());
 }
 
@@ -170,7 +156,7 @@ void FullSharding::prefetch(uint32_t unit) {
 
 strata_unit_view_t FullSharding::lend(uint32_t unit, const char* span_name) {
   strata_unit_view_t view{};
-  view.dtype = STRATA_DTYPE_F32;
+  view.dtype = model_.unit(unit).compute_dtype;
   if (is_whole(unit)) {
     view.data = units_[unit].shard.data();
     return view;
@@ -206,7 +192,7 @@ strata_unit_view_t FullSharding::before_forward(const strata_unit_context_t& con
 int32_t FullSharding::after_forward(const strata_unit_context_t& context) {
   if (is_whole(context.unit)) return STRATA_UNIT_KEPT;
   group().check();  // its gather may have failed, and a forward without backward asks nowhere else
-  const bool is_kept = plan_.has_own_parameter_slot[context.unit] ||
+  const bool is_kept = plan_.has_own_slot[context.unit] ||
                        context.phase == STRATA_PHASE_RECOMPUTE || context.backward_begins_here != 0;
   if (is_kept) return STRATA_UNIT_KEPT;
   parameter_slots_.release(context.unit, compute());
@@ -220,99 +206,27 @@ strata_unit_view_t FullSharding::before_backward(const strata_unit_context_t& co
 }
 
 strata_gradient_target_t FullSharding::gradient_target(const strata_unit_context_t& context) {
-  const UnitInfo& info = model_.unit(context.unit);
-  Unit& unit = units_[context.unit];
-  if (context.micro_batch == 0) unit.has_kept = unit.has_reduced = false;  // a new window
-  strata_gradient_target_t target{};
-  target.dtype = STRATA_DTYPE_F32;
-  target.mode = unit.has_kept ? STRATA_GRADIENT_ADD : STRATA_GRADIENT_WRITE;
-  if (is_whole(context.unit)) {
-    target.data = unit.gradient_shard.data();
-    return target;
-  }
-  const bool is_kept = !options_.sync_each_batch && (context.sync == 0 || unit.has_kept);
-  if (is_kept) {
-    if (unit.kept_gradients.data() == nullptr) {
-      unit.kept_gradients =
-          Buffer(host_, STRATA_PLACE_DEVICE, STRATA_TAG_GRADIENTS, info.bytes(),
-                 STRATA_MEMORY_COLLECTIVE, ("kept gradients of " + info.name).c_str());
-    }
-    target.data = unit.kept_gradients.data();
-    return target;
-  }
-  SlotRing::Slot* slot = gradient_slots_.take(context.unit);
-  if (slot == nullptr) {
-    throw Error(STRATA_E_INTERNAL, "no gradient slot is free for unit '" + info.name + "'");
-  }
-  target.data = slot->memory.data();
-  target.ready = slot->ready.get();  // the reduction of the unit that had it before
-  return target;
+  model_.unit(context.unit);
+  return gradients_.target(context);
 }
 
 int32_t FullSharding::after_backward(const strata_unit_context_t& context) {
-  const bool is_trainable = model_.unit(context.unit).is_trainable;
-  Unit& unit = units_[context.unit];
-  unit.is_done = true;
-  const bool is_summed_here = !options_.sync_each_batch || is_whole(context.unit);
-  if (is_trainable && (is_alone() || (context.sync == 0 && is_summed_here))) {
-    unit.has_kept = true;
-  } else if (is_trainable) {
-    reduce(context.unit);
+  const bool is_here = is_whole(context.unit);
+  units_[context.unit].is_done = true;
+  gradients_.after_backward(context);
+  if (!is_here) parameter_slots_.release(context.unit, compute());
+  if (!is_here && options_.backward_prefetch == BackwardPrefetch::kPost) {
+    prefetch(context.next_unit);
   }
-  if (is_whole(context.unit)) return STRATA_UNIT_KEPT;
-  parameter_slots_.release(context.unit, compute());
-  if (options_.backward_prefetch == BackwardPrefetch::kPost) prefetch(context.next_unit);
   group().check();
-  return STRATA_UNIT_RELEASED;
-}
-
-void FullSharding::reduce(uint32_t u) {
-  const Span span(host_, name(), "after_backward/reduce");
-  Unit& unit = units_[u];
-  SlotRing::Slot* slot = gradient_slots_.find(u);
-  const void* from = slot != nullptr ? slot->memory.data()
-                     : is_whole(u)   ? unit.gradient_shard.data()
-                                     : unit.kept_gradients.data();
-  computed_.record(compute());
-  computed_.hold(group().stream());
-  if (unit.has_reduced) {
-    reduce_and_add(u, from);
-  } else {
-    mesh_.reduce(from, unit.gradient_shard.data(), model_.unit(u).numel);
-  }
-  unit.has_reduced = options_.sync_each_batch && !is_whole(u);
-  unit.gradient_ready.record(group().stream());
-  last_reduced_.record(group().stream());
-  if (slot == nullptr) return;
-  slot->ready.record(group().stream());
-  gradient_slots_.release(u, compute());
-}
-
-// For sync_each_batch: a later micro-batch's sum goes through staging.
-void FullSharding::reduce_and_add(uint32_t u, const void* from) {
-  if (added_.data() == nullptr) {
-    uint64_t largest = 0;
-    for (uint32_t other = 0; other < model_.count(); ++other) {
-      if (model_.unit(other).is_trainable) largest = std::max(largest, shard_bytes(other));
-    }
-    added_ = Buffer(host_, STRATA_PLACE_DEVICE, STRATA_TAG_STAGING, largest,
-                    STRATA_MEMORY_COLLECTIVE, "staging of sync_each_batch");
-  }
-  mesh_.reduce(from, added_.data(), model_.unit(u).numel);
-  check(services().kernels->add(host_, group().stream(), units_[u].gradient_shard.data(),
-                                STRATA_DTYPE_F32, added_.data(), STRATA_DTYPE_F32, shard_numel(u)),
-        "adding a micro-batch's gradients");
+  return is_here ? STRATA_UNIT_KEPT : STRATA_UNIT_RELEASED;
 }
 
 void FullSharding::end_backward(bool sync) {
   const Span span(host_, name(), "end_backward");
   is_backward_over_ = true;
-  if (sync) {
-    for (Unit& unit : units_) unit.has_kept = unit.has_reduced = false;
-  } else {
-    forget_done();  // no update comes here
-  }
-  last_reduced_.hold(compute());
+  if (!sync) forget_done();  // no update comes here
+  gradients_.end_backward(sync);
   group().check();
 }
 
@@ -327,7 +241,10 @@ void FullSharding::before_step() { group().hold_compute(); }  // Note [Slices ar
 
 void FullSharding::after_step(bool updated) {
   forget_done();
-  if (!updated || is_alone()) return;
+  if (!updated) return;
+  for (uint32_t u = 0; u < model_.count(); ++u) {
+    if (model_.unit(u).is_trainable) units_[u].master.store(compute());
+  }
   slices_are_written_.record(compute());
   for (const uint32_t unit : parameter_slots_.holders()) {
     parameter_slots_.release(unit, compute());  // old weights
@@ -341,11 +258,9 @@ void FullSharding::detach() {
   member_.leave();
   partitions_.clear();
   parameter_slots_ = {};
-  gradient_slots_ = {};
+  gradients_ = {};
   units_.clear();
-  added_ = Buffer();
-  opened_ = Buffer();
-  opened_unit_.clear();
+  opened_.clear();
   is_backward_over_ = false;
   plan_ = {};
   model_ = {};

@@ -1,17 +1,19 @@
 // Full sharding: every rank keeps one shard of each unit and gathers units for as long as they
 // compute. The engine under strategies that differ in names and options only.
 //
-// Memory per rank, for P fp32 parameters under Adam in groups of S ranks (S = N without
-// replication), in bytes (P padded to multiples of 64 x N elements a unit):
-//   params 4P/S   grads 4P/S   optimizer 8P/S
-//   gathered at most: root units + limit_all_gathers x the largest other unit
-//   staging: one gradient slot a root unit + two of the largest other one
+// Memory per rank, for P parameters under Adam in groups of S ranks (S = N without replication), in
+// bytes (P padded to multiples of 64 x N elements a unit), where c, a and r are the bytes of an
+// element in compute, accumulate and reduce dtype:
+//   params cP/S   grads aP/S   optimizer 8P/S, and 4P/S for masters if c = 2
+//   gathered at most: c x (root units + limit_all_gathers x the largest other unit)
+//   staging: a x (root units + two of the largest other one), and if the dtypes on the wire and at
+//   rest differ r x (the largest unit + the largest shard)
 // A root unit is one in which forward and backward meet: it is entered first or last of all, or
 // more than once. It stays gathered from its forward to its backward.
 //
-// Sent per rank and step: (S-1)/S x 4 x (2P - K) for gathers, where K are the parameters that are
+// Sent per rank and step: (S-1)/S x c x (2P - K) for gathers, where K are the parameters that are
 // gathered once only, not twice: those of root units, and all with reshard_after_forward=false;
-// and (1 + 1/S - 2/N) x 4P for reductions, which is (N-1)/N x 4P with S = N. (Frozen units are not
+// and (1 + 1/S - 2/N) x rP for reductions, which is (N-1)/N x rP with S = N. (Frozen units are not
 // reduced; those in front of everything that is trained have no backward.)
 //
 // One step:
@@ -20,9 +22,11 @@
 //   before_backward(unit)  all_gather again; start the next one's
 //   after_backward(unit)   reduce its gradients from their slot into the shard; release both slots
 //   end_backward()         the compute stream waits for the last reduction
-// Gathers and reductions read and write shards and slots in place: nothing is copied in or out.
+//   after_step()           16-bit shards are rounded from their masters
+// Gathers and reductions read and write shards and slots in place: nothing is copied in or out, but
+// for gradients of another dtype on the wire (Note [The dtypes of a gradient]).
 //
-// Without sync a unit's gradients are kept whole (4P more, allocated at the first such micro-batch)
+// Without sync a unit's gradients are kept whole (aP more, allocated at the first such micro-batch)
 // and reduced once, at the last micro-batch, and so with the bits of an all-reduce; with
 // sync_each_batch=true they are reduced each time and added in the shard.
 //
@@ -38,10 +42,13 @@
 #include <vector>
 
 #include "strata/sdk/host.h"
+#include "strata/sdk/master.h"
 #include "strata/sdk/membership.h"
 #include "strata/sdk/model_table.h"
+#include "strata/sdk/opened_unit.h"
 #include "strata/sdk/shard_mesh.h"
 #include "strata/sdk/sharding_plan.h"
+#include "strata/sdk/sliced_gradients.h"
 #include "strata/sdk/slot_ring.h"
 #include "strata/sdk/strategy.h"
 
@@ -77,20 +84,15 @@ class FullSharding final : public Strategy {
 
  private:
   struct Unit {
-    Buffer shard;           // this rank's slice of the parameters, which is also the master
-    Buffer gradient_shard;  // this rank's slice of the reduced gradients
-    Buffer kept_gradients;  // whole, from the first micro-batch without sync on
-    Event gradient_ready;
-    bool has_kept = false;     // kept_gradients hold sums of this window
-    bool has_reduced = false;  // gradient_shard holds sums of this window (sync_each_batch)
-    bool is_done = false;      // its backward is over: Note [Slices are read in place]
+    Buffer shard;          // this rank's slice of the parameters
+    Master master;         // of that slice
+    bool is_done = false;  // its backward is over: Note [Slices are read in place]
   };
 
   const std::string& name() const { return member_.name(); }
   uint32_t world() const { return member_.world(); }
   bool is_alone() const { return member_.is_alone(); }
   uint64_t shard_numel(uint32_t unit) const { return shape_.shard_numel(model_.unit(unit).numel); }
-  uint64_t shard_bytes(uint32_t unit) const { return shard_numel(unit) * sizeof(float); }
   // Whether the shard is the unit: nothing is ever gathered, and gradients are summed in it.
   // Throws if there is no such unit.
   bool is_whole(uint32_t unit) const {
@@ -108,8 +110,6 @@ class FullSharding final : public Strategy {
   void prefetch(uint32_t unit);
   // The unit for the host, gathered by now or later.
   strata_unit_view_t lend(uint32_t unit, const char* span);
-  void reduce(uint32_t unit);
-  void reduce_and_add(uint32_t unit, const void* from);
   void forget_done();
   strata_stream_t compute() const { return services().streams->compute(host_); }
   RankGroup& group() { return member_.group(); }
@@ -122,16 +122,11 @@ class FullSharding final : public Strategy {
   std::vector<Unit> units_;
   std::vector<strata_partition_t> partitions_;
   SlotRing parameter_slots_;
-  SlotRing gradient_slots_;
-  Buffer added_;              // staging of sync_each_batch: one shard
-  Event slices_are_written_;  // what gathers must wait for
-  Event computed_;            // what the next reduction must wait for
-  Event last_reduced_;
+  Event slices_are_written_;       // what gathers must wait for
   bool is_backward_over_ = false;  // and no forward that another follows has begun
-  Buffer opened_;                  // the unit of open_unit
-  OpenedUnit opened_unit_;
-  int32_t opened_intent_ = 0;
+  OpenedUnit opened_;
   ShardMesh mesh_;
+  SlicedGradients gradients_;
   // Last, so that it ends first: its collectives use the memory above.
   Membership member_;
 };

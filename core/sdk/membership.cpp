@@ -9,7 +9,7 @@ ModelTable Membership::join(const strata_model_t& model, const std::string& opti
   ModelTable table;
   group_->together([&] {
     table = ModelTable(model, kAlignment * world());
-    table.require_dtype(STRATA_DTYPE_F32);
+    table.require_dtypes();
   });
   group_->agree(table.text() + options);
   return table;
@@ -26,17 +26,6 @@ void Membership::quiesce() {
 
 Communicator* Membership::communicator() {
   return group_.has_value() ? group_->communicator_or_null() : nullptr;
-}
-
-void OpenedUnit::require_none(const ModelTable& model) const {
-  if (unit_ == STRATA_NONE) return;
-  throw Error(STRATA_E_STATE,
-              "unit '" + model.unit(unit_).name + "' is still open. HINT: close_unit comes first");
-}
-
-void OpenedUnit::require(uint32_t unit) const {
-  if (unit != STRATA_NONE && unit == unit_) return;
-  throw Error(STRATA_E_STATE, "unit " + std::to_string(unit) + " is not open");
 }
 
 }  // namespace strata::sdk

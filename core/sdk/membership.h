@@ -25,9 +25,10 @@ class Membership {
   uint32_t world() const { return config_.size; }
   bool is_alone() const { return world() == 1; }
 
-  // Meets the other ranks and returns the model. Throws on every rank, if on any the model is not
-  // in fp32 or not laid out as sliced_layout() asks, or if they differ in it or in `options` (lines
-  // "option KEY VALUE"); leave() is for the caller then. [collective] [blocks]
+  // Meets the other ranks and returns the model. Throws on every rank, if on any the model has
+  // a dtype that is not kTrainedDtypes or is not laid out as sliced_layout() asks, or if they
+  // differ in it or in `options` (lines "option KEY VALUE"); leave() is for the caller then.
+  // [collective] [blocks]
   ModelTable join(const strata_model_t& model, const std::string& options);
   // Throws STRATA_E_STATE before join() and behind leave().
   RankGroup& group();
@@ -44,20 +45,6 @@ class Membership {
   RankGroupConfig config_;
   AbortSwitch abort_;
   std::optional<RankGroup> group_;
-};
-
-// Which unit open_unit() has opened: at most one.
-class OpenedUnit {
- public:
-  // Throws STRATA_E_STATE, naming it, if one is open.
-  void require_none(const ModelTable& model) const;
-  void set(uint32_t unit) { unit_ = unit; }
-  // Throws STRATA_E_STATE if it is not this one.
-  void require(uint32_t unit) const;
-  void clear() { unit_ = STRATA_NONE; }
-
- private:
-  uint32_t unit_ = STRATA_NONE;
 };
 
 }  // namespace strata::sdk

@@ -9,10 +9,16 @@
 namespace strata::sdk {
 namespace {
 
+// As the contract says: F32 where the host says nothing.
+int32_t accumulate_dtype(const strata_unit_t& unit) {
+  return unit.accumulate_dtype == 0 ? STRATA_DTYPE_F32 : unit.accumulate_dtype;
+}
+
 std::string describe(const strata_unit_t& unit) {
   std::string text = std::string("unit '") + unit.name + "' numel " + std::to_string(unit.numel) +
                      " dtypes " + std::to_string(unit.compute_dtype) + "/" +
-                     std::to_string(unit.reduce_dtype) + ":";
+                     std::to_string(unit.reduce_dtype) + "/" +
+                     std::to_string(accumulate_dtype(unit)) + ":";
   for (uint32_t i = 0; i < unit.parameter_count; ++i) {
     const strata_parameter_t& parameter = unit.parameters[i];
     text += std::string(" ") + parameter.name + "[";
@@ -61,6 +67,7 @@ void ModelTable::add_units(const strata_model_t& model) {
     info.is_trainable = unit.trainable != 0 && unit.numel > 0;
     info.compute_dtype = unit.compute_dtype;
     info.reduce_dtype = unit.reduce_dtype;
+    info.accumulate_dtype = accumulate_dtype(unit);
     info.first_entry = STRATA_NONE;
     units_.push_back(std::move(info));
     text_ += describe(unit);
@@ -118,13 +125,17 @@ bool ModelTable::is_root(uint32_t index) const {
          info.first_entry != info.last_entry;
 }
 
-void ModelTable::require_dtype(int32_t dtype) const {
+void ModelTable::require_dtypes() const {
   for (const UnitInfo& unit : units_) {
-    if (unit.compute_dtype == dtype && unit.reduce_dtype == dtype) continue;
+    if (is_trained_dtype(unit.compute_dtype) && is_trained_dtype(unit.reduce_dtype) &&
+        is_trained_dtype(unit.accumulate_dtype)) {
+      continue;
+    }
     throw Error(STRATA_E_UNSUPPORTED,
                 "unit '" + unit.name + "' computes in dtype " + std::to_string(unit.compute_dtype) +
-                    " and reduces in dtype " + std::to_string(unit.reduce_dtype) + ", only dtype " +
-                    std::to_string(dtype) + " is supported. HINT: --precision 32-true");
+                    ", reduces in dtype " + std::to_string(unit.reduce_dtype) +
+                    " and keeps gradients in dtype " + std::to_string(unit.accumulate_dtype) +
+                    ", and f32 (1), bf16 (2) and f16 (3) are supported. HINT: --precision");
   }
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "strata/abi/strategy.h"
+#include "strata/sdk/dtypes.h"
 
 namespace strata::sdk {
 
@@ -18,10 +19,20 @@ struct UnitInfo {
   bool has_backward = false;
   int32_t compute_dtype = STRATA_DTYPE_F32;
   int32_t reduce_dtype = STRATA_DTYPE_F32;
+  int32_t accumulate_dtype = STRATA_DTYPE_F32;
   uint32_t first_entry = 0;  // places in the declared order
   uint32_t last_entry = 0;
 
-  uint64_t bytes() const { return numel * sizeof(float); }
+  // Whole, at rest and on the wire.
+  uint64_t parameter_bytes() const { return numel * element_bytes(compute_dtype); }
+  uint64_t gradient_bytes() const { return numel * element_bytes(accumulate_dtype); }
+  uint64_t wire_bytes() const { return numel * element_bytes(reduce_dtype); }
+  // Of masters that are not the parameters.
+  uint64_t master_bytes() const {
+    return compute_dtype == STRATA_DTYPE_F32 ? 0 : numel * sizeof(float);
+  }
+  // Whether gradients have another dtype on the wire than at rest.
+  bool is_cast() const { return reduce_dtype != accumulate_dtype; }
 };
 
 class ModelTable {
@@ -46,8 +57,8 @@ class ModelTable {
   //   order 0 1 2 3 0  ->  unit 0;     order 0 1 2 3  ->  units 0 and 3
   bool is_root(uint32_t index) const;
 
-  // Throws STRATA_E_UNSUPPORTED naming the first unit that computes or reduces in another dtype.
-  void require_dtype(int32_t dtype) const;
+  // Throws STRATA_E_UNSUPPORTED naming the first unit with a dtype that is not kTrainedDtypes.
+  void require_dtypes() const;
   // One line a unit and entry: everything that ranks must agree on.
   const std::string& text() const { return text_; }
 

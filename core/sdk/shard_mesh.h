@@ -65,12 +65,12 @@ class ShardMesh {
   uint32_t group_index() const { return group_->rank() / shape_.shard_group_size; }
   uint32_t place() const { return group_->rank() % shape_.shard_group_size; }
 
-  // unit = all shards of this rank's group; fp32, queued in the group's stream.
+  // unit = all shards of this rank's group, `numel` elements of `dtype`, queued in the group's
+  // stream. Where `shard` lies inside `unit` it must lie where it belongs, here and below.
   // REQUIRES: shard_group_size > 1.
-  void gather(const void* shard, void* unit, uint64_t numel);
-  // shard = this rank's shard of the sum of all ranks' units. Where `shard` lies inside `unit` it
-  // must lie where it belongs. REQUIRES: world > 1.
-  void reduce(const void* unit, void* shard, uint64_t numel);
+  void gather(const void* shard, void* unit, uint64_t numel, int32_t dtype);
+  // shard = this rank's shard of the sum of all ranks' units. REQUIRES: world > 1.
+  void reduce(const void* unit, void* shard, uint64_t numel, int32_t dtype);
 
  private:
   MeshShape shape_;

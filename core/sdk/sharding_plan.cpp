@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "strata/sdk/sliced_gradients.h"
+
 namespace strata::sdk {
 namespace {
-
-constexpr uint32_t kGradientSlots = 2;  // one is written while the other is reduced
 
 const char* word(bool value) { return value ? "true" : "false"; }
 
@@ -28,21 +28,13 @@ MeshShape FullShardingOptions::shape(uint32_t world) const {
 SlotPlan::SlotPlan(const ModelTable& model, const FullShardingOptions& options) {
   for (uint32_t u = 0; u < model.count(); ++u) {
     const UnitInfo& unit = model.unit(u);
-    const bool is_root = model.is_root(u);
-    const bool keeps_parameters = is_root || !options.reshard_after_forward;
-    has_own_parameter_slot.push_back(keeps_parameters && unit.numel > 0);
-    has_own_gradient_slot.push_back(is_root && unit.is_trainable);
-    if (unit.numel > 0 && !keeps_parameters) {
-      ++shared_parameter_slots;
-      shared_parameter_bytes = std::max(shared_parameter_bytes, unit.bytes());
-    }
-    if (unit.is_trainable && !is_root) {
-      ++shared_gradient_slots;
-      shared_gradient_bytes = std::max(shared_gradient_bytes, unit.bytes());
-    }
+    const bool is_kept = model.is_root(u) || !options.reshard_after_forward;
+    has_own_slot.push_back(is_kept && unit.numel > 0);
+    if (unit.numel == 0 || is_kept) continue;
+    ++shared_slots;
+    shared_bytes = std::max(shared_bytes, unit.parameter_bytes());
   }
-  shared_parameter_slots = std::min(shared_parameter_slots, options.limit_all_gathers);
-  shared_gradient_slots = std::min(shared_gradient_slots, kGradientSlots);
+  shared_slots = std::min(shared_slots, options.limit_all_gathers);
 }
 
 strata_estimate_t estimate_full_sharding(const strata_create_args_t& args,
@@ -55,25 +47,17 @@ strata_estimate_t estimate_full_sharding(const strata_create_args_t& args,
   strata_estimate_t estimate{};
   for (uint32_t u = 0; u < table.count(); ++u) {
     const UnitInfo& unit = table.unit(u);
-    const uint64_t shard_numel = shape.shard_numel(unit.numel);
-    estimate.param_bytes += shard_numel * sizeof(float);
-    uint64_t sent = 0;
-    if (unit.is_trainable) {
-      estimate.grad_bytes += shard_numel * sizeof(float);
-      estimate.partition_numel += shard_numel;
-      if (shape.world > 1) sent += shape.reduce_sent(unit.numel);
-    }
-    if (!is_whole) {
-      const bool is_gathered_again = unit.has_backward && !plan.has_own_parameter_slot[u];
-      sent += (is_gathered_again ? 2 : 1) * shape.gather_sent(unit.numel);
-      if (plan.has_own_parameter_slot[u]) estimate.gathered_peak_bytes += unit.bytes();
-      if (plan.has_own_gradient_slot[u]) estimate.staging_peak_bytes += unit.bytes();
-    }
-    estimate.sent_bytes_per_step += sent * sizeof(float);
+    estimate.param_bytes += unit.parameter_bytes() / shape.shard_group_size;
+    estimate.master_bytes += unit.master_bytes() / shape.shard_group_size;
+    if (unit.is_trainable) estimate.partition_numel += shape.shard_numel(unit.numel);
+    if (is_whole) continue;
+    const bool is_gathered_again = unit.has_backward && !plan.has_own_slot[u];
+    estimate.sent_bytes_per_step += (is_gathered_again ? 2 : 1) * shape.gather_sent(unit.numel) *
+                                    element_bytes(unit.compute_dtype);
+    if (plan.has_own_slot[u]) estimate.gathered_peak_bytes += unit.parameter_bytes();
   }
-  if (is_whole) return estimate;
-  estimate.gathered_peak_bytes += plan.shared_parameter_slots * plan.shared_parameter_bytes;
-  estimate.staging_peak_bytes += plan.shared_gradient_slots * plan.shared_gradient_bytes;
+  if (!is_whole) estimate.gathered_peak_bytes += plan.shared_slots * plan.shared_bytes;
+  GradientPlan(table, shape, /*wants_slices=*/true).add_to(estimate, table, shape);
   return estimate;
 }
 

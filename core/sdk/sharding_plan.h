@@ -31,14 +31,11 @@ struct FullShardingOptions {
   MeshShape shape(uint32_t world) const;
 };
 
-// Which units have slots of their own, and how large the shared ones are.
+// Which units are gathered into slots of their own, and how large the shared ones are.
 struct SlotPlan {
-  std::vector<bool> has_own_parameter_slot;  // by unit
-  std::vector<bool> has_own_gradient_slot;
-  uint32_t shared_parameter_slots = 0;
-  uint32_t shared_gradient_slots = 0;
-  uint64_t shared_parameter_bytes = 0;  // of one slot
-  uint64_t shared_gradient_bytes = 0;
+  std::vector<bool> has_own_slot;  // by unit
+  uint32_t shared_slots = 0;
+  uint64_t shared_bytes = 0;  // of one shared slot
 
   SlotPlan() = default;
   SlotPlan(const ModelTable& model, const FullShardingOptions& options);

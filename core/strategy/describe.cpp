@@ -36,8 +36,7 @@ uint64_t unpadded_numel(const model::UnitSpec& unit) {
 }  // namespace
 
 ModelDescription::ModelDescription(const model::ModelSpec& spec,
-                                   const std::vector<model::FlatLayout>& layouts,
-                                   int32_t compute_dtype, int32_t reduce_dtype) {
+                                   const std::vector<model::FlatLayout>& layouts) {
   STRATA_CHECK(layouts.empty() || layouts.size() == spec.units.size());
   parameters_.reserve(spec.units.size());
   for (size_t u = 0; u < spec.units.size(); ++u) {
@@ -50,8 +49,9 @@ ModelDescription::ModelDescription(const model::ModelSpec& spec,
     out.name = unit.name.c_str();
     out.parameters = parameters_.back().data();
     out.numel = layout == nullptr ? unpadded_numel(unit) : static_cast<uint64_t>(layout->numel);
-    out.compute_dtype = compute_dtype;
-    out.reduce_dtype = reduce_dtype;
+    out.compute_dtype = unit.dtypes.compute;
+    out.reduce_dtype = unit.dtypes.reduce;
+    out.accumulate_dtype = unit.dtypes.accumulate;
     out.entries = static_cast<uint32_t>(
         std::count(spec.order.begin(), spec.order.end(), static_cast<int>(u)));
     out.trainable = unit.is_trainable() ? 1 : 0;

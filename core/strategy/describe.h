@@ -12,9 +12,8 @@ namespace strata::strategy {
 class ModelDescription {
  public:
   // Without layouts: sizes only, as layout() and estimate() want them. With them (one a unit):
-  // offsets and padded sizes. Dtypes are STRATA_DTYPE_*.
-  ModelDescription(const model::ModelSpec& spec, const std::vector<model::FlatLayout>& layouts,
-                   int32_t compute_dtype, int32_t reduce_dtype);
+  // offsets and padded sizes.
+  ModelDescription(const model::ModelSpec& spec, const std::vector<model::FlatLayout>& layouts);
   ModelDescription(const ModelDescription&) = delete;
   ModelDescription& operator=(const ModelDescription&) = delete;
 

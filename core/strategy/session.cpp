@@ -50,7 +50,7 @@ Result<std::unique_ptr<Session>> Session::attach(plugin::StrategyInstance strate
 }
 
 Status Session::lay_out_and_attach() {
-  const ModelDescription sizes(spec_, {}, STRATA_DTYPE_F32, STRATA_DTYPE_F32);
+  const ModelDescription sizes(spec_, {});
   std::vector<model::FlatLayout> layouts;
   for (size_t u = 0; u < spec_.units.size(); ++u) {
     strata_layout_t wanted{};
@@ -59,9 +59,10 @@ Status Session::lay_out_and_attach() {
     layouts.push_back(model::make_flat_layout(spec_.units[u],
                                               static_cast<int64_t>(wanted.parameter_alignment),
                                               static_cast<int64_t>(wanted.unit_multiple)));
-    units_.push_back(std::make_unique<model::UnitStorage>(spec_.units[u], layouts.back()));
+    units_.push_back(std::make_unique<model::UnitStorage>(spec_.units[u], layouts.back(),
+                                                          to_torch(spec_.units[u].dtypes.compute)));
   }
-  const ModelDescription model(spec_, layouts, STRATA_DTYPE_F32, STRATA_DTYPE_F32);
+  const ModelDescription model(spec_, layouts);
   STRATA_RETURN_IF_ERROR(strategy_.attach(model.model()));
   is_attached_ = true;
   compute_ = host_.compute_stream();
@@ -251,6 +252,12 @@ strata_unit_context_t Session::context(int unit, int32_t phase, int next_unit) c
 }
 
 void Session::bind(int unit, const strata_unit_view_t& view) {
+  const model::UnitSpec& spec = spec_.units[static_cast<size_t>(unit)];
+  if (view.dtype != spec.dtypes.compute) {
+    throw_if_error(
+        internal_error(fmt::format("the strategy handed out unit '{}' in dtype {}, not {}",
+                                   spec.name, view.dtype, spec.dtypes.compute)));
+  }
   if (view.ready != nullptr) throw_if_error(host_.wait(compute_, view.ready));
   units_[static_cast<size_t>(unit)]->bind(view.data);
 }

@@ -35,8 +35,8 @@ namespace strata::strategy {
 
 class Session final : public hooks::UnitEvents {
  public:
-  // Asks the strategy for layouts, makes unbound storages, attaches. [collective] `host` outlives
-  // the session.
+  // Asks the strategy for layouts, makes unbound storages, attaches. Storages have the compute
+  // dtypes of `spec`. [collective] `host` outlives the session.
   static Result<std::unique_ptr<Session>> attach(plugin::StrategyInstance strategy,
                                                  device::Host& host, model::ModelSpec spec);
   ~Session() override;  // communicates with nobody

@@ -1,5 +1,6 @@
 // libstrata_ddp.so: the strategies `ddp` and `single`. See replicated.h for memory and messages.
 #include "replicated.h"
+#include "strata/sdk/dtypes.h"
 #include "strata/sdk/options.h"
 #include "strata/sdk/plugin_entry.h"
 
@@ -38,13 +39,12 @@ std::unique_ptr<sdk::Strategy> create_single(const strata_create_args_t& args) {
 }
 
 strata_estimate_t estimate_ddp(const strata_create_args_t& args, const strata_model_t& model) {
-  parse(args);
-  return Replicated::estimate(args, model);
+  return Replicated::estimate(args, parse(args), model);
 }
 
 strata_estimate_t estimate_single(const strata_create_args_t& args, const strata_model_t& model) {
   const sdk::Options none(args, {});
-  return Replicated::estimate(args, model);
+  return Replicated::estimate(args, {}, model);
 }
 
 strata_capabilities_t capabilities(uint32_t max_world, const char* summary) {
@@ -55,8 +55,7 @@ strata_capabilities_t capabilities(uint32_t max_world, const char* summary) {
   can.flags = STRATA_CAN_NO_SYNC | STRATA_CAN_TIED | STRATA_CAN_FROZEN | STRATA_CAN_UNUSED |
               STRATA_CAN_RECOMPUTE | STRATA_CAN_INFERENCE;
   can.devices = STRATA_DEVICE_BIT(STRATA_DEVICE_CPU) | STRATA_DEVICE_BIT(STRATA_DEVICE_CUDA);
-  can.compute_dtypes = STRATA_DTYPE_BIT(STRATA_DTYPE_F32);
-  can.reduce_dtypes = STRATA_DTYPE_BIT(STRATA_DTYPE_F32);
+  can.compute_dtypes = can.reduce_dtypes = can.accumulate_dtypes = sdk::kTrainedDtypes;
   can.summary = summary;
   return can;
 }

@@ -1,5 +1,8 @@
 #include "replicated.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "strata/sdk/buckets.h"
 #include "strata/sdk/slices.h"
 
@@ -35,39 +38,68 @@ void Replicated::attach(const strata_model_t& model) {
 void Replicated::allocate() {
   units_.resize(model_.count());
   for (uint32_t u = 0; u < model_.count(); ++u) {
-    units_[u].parameters =
-        Buffer(host_, STRATA_PLACE_DEVICE, STRATA_TAG_PARAMETERS, model_.unit(u).bytes(),
-               STRATA_MEMORY_ZEROED, model_.unit(u).name.c_str());
+    const sdk::UnitInfo& info = model_.unit(u);
+    const char* label = info.name.c_str();
+    units_[u].parameters = Buffer(host_, STRATA_PLACE_DEVICE, STRATA_TAG_PARAMETERS,
+                                  info.parameter_bytes(), STRATA_MEMORY_ZEROED, label);
+    units_[u].master =
+        sdk::Master(host_, units_[u].parameters.data(), info.compute_dtype, info.numel, label);
   }
-  make_buckets();
+  allocate_buckets();
   make_partitions();
 }
 
-void Replicated::make_buckets() {
+Replicated::BucketPlan::BucketPlan(const sdk::ModelTable& model, const ReplicatedOptions& options,
+                                   uint32_t world)
+    : bucket(model.count(), STRATA_NONE), offset(model.count(), 0) {
   std::vector<uint32_t> order;
   std::vector<uint64_t> bytes;
-  for (const uint32_t u : model_.backward_order()) {
-    if (!model_.unit(u).is_trainable) continue;
+  std::vector<uint64_t> kinds;
+  for (const uint32_t u : model.backward_order()) {
+    const sdk::UnitInfo& unit = model.unit(u);
+    if (!unit.is_trainable) continue;
     order.push_back(u);
-    bytes.push_back(model_.unit(u).bytes());
+    bytes.push_back(unit.wire_bytes());
+    kinds.push_back(static_cast<uint64_t>(unit.reduce_dtype) << 32 |
+                    static_cast<uint32_t>(unit.accumulate_dtype));
   }
   const std::vector<uint32_t> assigned =
-      sdk::assign_buckets(bytes, options_.first_bucket_bytes, options_.bucket_bytes);
-  buckets_.resize(assigned.empty() ? 0 : assigned.back() + 1);
+      sdk::assign_buckets(bytes, options.first_bucket_bytes, options.bucket_bytes, kinds);
+  buckets.resize(assigned.empty() ? 0 : assigned.back() + 1);
   for (size_t i = 0; i < order.size(); ++i) {
-    Bucket& bucket = buckets_[assigned[i]];
-    units_[order[i]].bucket = assigned[i];
-    units_[order[i]].gradient_offset = bucket.numel * sizeof(float);
-    bucket.numel += model_.unit(order[i]).numel;
-    ++bucket.units;
+    const sdk::UnitInfo& unit = model.unit(order[i]);
+    Bucket& into = buckets[assigned[i]];
+    bucket[order[i]] = assigned[i];
+    offset[order[i]] = into.numel;
+    into.dtype = unit.accumulate_dtype;
+    into.wire_dtype = unit.reduce_dtype;
+    into.numel += unit.numel;
+    ++into.units;
   }
-  const uint32_t flags = STRATA_MEMORY_ZEROED | (world() > 1 ? STRATA_MEMORY_COLLECTIVE : 0U);
+  for (const Bucket& one : buckets) {
+    if (world > 1 && one.is_cast()) wire_bytes = std::max(wire_bytes, one.wire_bytes());
+  }
+}
+
+void Replicated::allocate_buckets() {
+  BucketPlan plan(model_, options_, world());
+  buckets_ = std::move(plan.buckets);
+  for (uint32_t u = 0; u < model_.count(); ++u) {
+    units_[u].bucket = plan.bucket[u];
+    units_[u].gradient_offset = plan.offset[u];
+  }
   for (Bucket& bucket : buckets_) {
-    bucket.gradients = Buffer(host_, STRATA_PLACE_DEVICE, STRATA_TAG_GRADIENTS,
-                              bucket.numel * sizeof(float), flags, "gradient bucket");
+    const bool is_sent = world() > 1 && !bucket.is_cast();
+    bucket.gradients =
+        Buffer(host_, STRATA_PLACE_DEVICE, STRATA_TAG_GRADIENTS,
+               bucket.numel * sdk::element_bytes(bucket.dtype),
+               STRATA_MEMORY_ZEROED | (is_sent ? STRATA_MEMORY_COLLECTIVE : 0U), "gradient bucket");
     bucket.computed = Event(host_);
     bucket.reduced = Event(host_);
   }
+  if (plan.wire_bytes == 0) return;
+  wire_ = Buffer(host_, STRATA_PLACE_DEVICE, STRATA_TAG_STAGING, plan.wire_bytes,
+                 STRATA_MEMORY_COLLECTIVE, "gradients on the wire");
 }
 
 void Replicated::make_partitions() {
@@ -77,10 +109,10 @@ void Replicated::make_partitions() {
     strata_partition_t partition{};
     partition.unit = u;
     partition.numel = info.numel;
-    partition.master = units_[u].parameters.data();
-    partition.gradient_dtype = STRATA_DTYPE_F32;
+    partition.master = units_[u].master.data();
+    partition.gradient_dtype = info.accumulate_dtype;
     partition.place = STRATA_PLACE_DEVICE;
-    partition.master_is_parameter = 1;
+    partition.master_is_parameter = units_[u].master.is_parameter() ? 1 : 0;
     partition.replicas = world();
     partition.replica = member_.rank();
     if (info.is_trainable) {
@@ -96,31 +128,35 @@ void Replicated::make_partitions() {
 }
 
 // Null for a unit that is not trained.
-float* Replicated::gradient(const Unit& unit) const {
+void* Replicated::gradient(const Unit& unit) const {
   if (unit.bucket == STRATA_NONE) return nullptr;
-  return reinterpret_cast<float*>(buckets_[unit.bucket].gradients.chars() + unit.gradient_offset);
+  const Bucket& bucket = buckets_[unit.bucket];
+  return bucket.gradients.chars() + unit.gradient_offset * sdk::element_bytes(bucket.dtype);
 }
 
 strata_unit_view_t Replicated::view(uint32_t unit) const {
-  model_.unit(unit);
   strata_unit_view_t view{};
-  view.dtype = STRATA_DTYPE_F32;
+  view.dtype = model_.unit(unit).compute_dtype;
   view.data = units_[unit].parameters.data();
   return view;
 }
 
 // Every rank writes the same bytes into its own copy, so nothing needs to be sent.
-strata_unit_view_t Replicated::open_unit(uint32_t unit, int32_t) {
-  opened_unit_.require_none(model_);
+strata_unit_view_t Replicated::open_unit(uint32_t unit, int32_t intent) {
+  opened_.require_none(model_);
   group().check();
-  const strata_unit_view_t opened = view(unit);
-  opened_unit_.set(unit);
+  model_.unit(unit);
+  strata_unit_view_t opened{};
+  opened.dtype = STRATA_DTYPE_F32;
+  opened.data = units_[unit].master.data();
+  opened_.set(unit, intent);
   return opened;
 }
 
 void Replicated::close_unit(uint32_t unit) {
-  opened_unit_.require(unit);
-  opened_unit_.clear();
+  opened_.require(unit);
+  if (opened_.is_written()) units_[unit].master.store(compute());
+  opened_.clear();
 }
 
 // ---- one micro-batch ----
@@ -136,11 +172,11 @@ strata_unit_view_t Replicated::before_backward(const strata_unit_context_t& cont
 }
 
 strata_gradient_target_t Replicated::gradient_target(const strata_unit_context_t& context) {
-  model_.unit(context.unit);
+  const sdk::UnitInfo& info = model_.unit(context.unit);
   Unit& unit = units_[context.unit];
   if (context.micro_batch == 0) unit.has_gradient = false;  // a new window
   strata_gradient_target_t target{};
-  target.dtype = STRATA_DTYPE_F32;
+  target.dtype = info.accumulate_dtype;
   target.data = gradient(unit);
   target.mode = unit.has_gradient ? STRATA_GRADIENT_ADD : STRATA_GRADIENT_WRITE;
   return target;
@@ -162,11 +198,22 @@ int32_t Replicated::after_backward(const strata_unit_context_t& context) {
 void Replicated::reduce(Bucket& bucket) {
   if (group().is_alone()) return;
   const Span span(host_, "ddp/after_backward/all_reduce");
-  bucket.computed.record(sdk::services().streams->compute(host_));
-  bucket.computed.hold(group().stream());
-  group().communicator().all_reduce(bucket.gradients.data(), bucket.gradients.data(), bucket.numel,
-                                    STRATA_DTYPE_F32, STRATA_REDUCE_SUM, group().stream());
-  bucket.reduced.record(group().stream());
+  const strata_stream_t stream = group().stream();
+  void* const gradients = bucket.gradients.data();
+  void* const sent = bucket.is_cast() ? wire_.data() : gradients;
+  const auto cast = [&](void* to, int32_t to_dtype, const void* from, int32_t from_dtype) {
+    if (!bucket.is_cast()) return;
+    sdk::check(
+        sdk::services().kernels->cast(host_, stream, to, to_dtype, from, from_dtype, bucket.numel),
+        "casting gradients for the wire");
+  };
+  bucket.computed.record(compute());
+  bucket.computed.hold(stream);
+  cast(sent, bucket.wire_dtype, gradients, bucket.dtype);
+  group().communicator().all_reduce(sent, sent, bucket.numel, bucket.wire_dtype, STRATA_REDUCE_SUM,
+                                    stream);
+  cast(gradients, bucket.dtype, sent, bucket.wire_dtype);
+  bucket.reduced.record(stream);
 }
 
 void Replicated::end_backward(bool sync) {
@@ -181,6 +228,13 @@ void Replicated::end_backward(bool sync) {
   group().check();
 }
 
+void Replicated::after_step(bool updated) {
+  if (!updated) return;
+  for (uint32_t u = 0; u < model_.count(); ++u) {
+    if (model_.unit(u).is_trainable) units_[u].master.store(compute());
+  }
+}
+
 // ---- the end ----
 
 void Replicated::detach() {
@@ -188,22 +242,26 @@ void Replicated::detach() {
   partitions_.clear();
   buckets_.clear();
   units_.clear();
+  wire_ = Buffer();
+  opened_.clear();
   model_ = {};
-  opened_unit_.clear();
 }
 
 strata_estimate_t Replicated::estimate(const strata_create_args_t& args,
+                                       const ReplicatedOptions& options,
                                        const strata_model_t& model) {
   const uint64_t world = args.world->size;
   strata_estimate_t estimate{};
   const sdk::ModelTable table = sdk::ModelTable::padded(model, args.world->size);
   for (const sdk::UnitInfo& unit : table.units()) {
-    estimate.param_bytes += unit.bytes();
+    estimate.param_bytes += unit.parameter_bytes();
+    estimate.master_bytes += unit.master_bytes();
     if (!unit.is_trainable) continue;
-    estimate.grad_bytes += unit.bytes();
+    estimate.grad_bytes += unit.gradient_bytes();
     estimate.partition_numel += unit.numel;
-    estimate.sent_bytes_per_step += 2 * (world - 1) * (unit.bytes() / world);
+    estimate.sent_bytes_per_step += 2 * (world - 1) * (unit.wire_bytes() / world);
   }
+  estimate.staging_peak_bytes = BucketPlan(table, options, args.world->size).wire_bytes;
   return estimate;
 }
 

@@ -1,5 +1,6 @@
 // libstrata_fsdp.so: the strategies `fsdp` and `hsdp`, names and options over sdk::FullSharding.
 // See strata/sdk/full_sharding.h for memory, messages and one step, README.md for options.
+#include "strata/sdk/dtypes.h"
 #include "strata/sdk/full_sharding.h"
 #include "strata/sdk/options.h"
 #include "strata/sdk/plugin_entry.h"
@@ -89,8 +90,7 @@ strata_capabilities_t capabilities(const char* summary) {
   can.flags = STRATA_CAN_NO_SYNC | STRATA_CAN_SYNC_EACH_BATCH | STRATA_CAN_TIED |
               STRATA_CAN_FROZEN | STRATA_CAN_UNUSED | STRATA_CAN_RECOMPUTE | STRATA_CAN_INFERENCE;
   can.devices = STRATA_DEVICE_BIT(STRATA_DEVICE_CPU) | STRATA_DEVICE_BIT(STRATA_DEVICE_CUDA);
-  can.compute_dtypes = STRATA_DTYPE_BIT(STRATA_DTYPE_F32);
-  can.reduce_dtypes = STRATA_DTYPE_BIT(STRATA_DTYPE_F32);
+  can.compute_dtypes = can.reduce_dtypes = can.accumulate_dtypes = sdk::kTrainedDtypes;
   can.summary = summary;
   return can;
 }

@@ -1,6 +1,7 @@
 // libstrata_zero.so: the strategies `zero1`, `zero2` and `zero3`. See sliced_update.h for memory
 // and messages of the first two; `zero3` is sdk::FullSharding under DeepSpeed's names.
 #include "sliced_update.h"
+#include "strata/sdk/dtypes.h"
 #include "strata/sdk/full_sharding.h"
 #include "strata/sdk/options.h"
 #include "strata/sdk/plugin_entry.h"
@@ -60,8 +61,7 @@ strata_capabilities_t capabilities(uint64_t more, const char* summary) {
   can.flags = STRATA_CAN_NO_SYNC | STRATA_CAN_TIED | STRATA_CAN_FROZEN | STRATA_CAN_UNUSED |
               STRATA_CAN_RECOMPUTE | STRATA_CAN_INFERENCE | more;
   can.devices = STRATA_DEVICE_BIT(STRATA_DEVICE_CPU) | STRATA_DEVICE_BIT(STRATA_DEVICE_CUDA);
-  can.compute_dtypes = STRATA_DTYPE_BIT(STRATA_DTYPE_F32);
-  can.reduce_dtypes = STRATA_DTYPE_BIT(STRATA_DTYPE_F32);
+  can.compute_dtypes = can.reduce_dtypes = can.accumulate_dtypes = sdk::kTrainedDtypes;
   can.summary = summary;
   return can;
 }

@@ -1,11 +1,14 @@
 // ZeRO stages 1 and 2: every rank computes with whole parameters, but updates only its own slice.
 //
-// Memory per rank, for P fp32 parameters under Adam on N ranks, in bytes (P padded to multiples of
-// 64 x N elements a unit):
+// Memory per rank, for P parameters under Adam on N ranks, in bytes (P padded to multiples of 64 x
+// N elements a unit), where c, a and r are the bytes of an element in compute, accumulate and
+// reduce dtype:
 //              params   grads   optimizer   staging
-//   stage 1      4P       4P      8P/N      0
-//   stage 2      4P       4P/N    8P/N      a gradient slot a root unit + two of the largest other
-// Sent per rank and step: 2 (N-1)/N x 4P, of trainable units.
+//   stage 1      cP       aP      8P/N      0
+//   stage 2      cP       aP/N    8P/N      a gradient slot a root unit + two of the largest other
+// With c = 2 fp32 masters add 4P/N to the optimizer; where the dtypes on the wire and at rest
+// differ, r x the largest unit (stage 2: and its slice) is staging.
+// Sent per rank and step: (N-1)/N x (r + c)P, of trainable units.
 //
 // One step:
 //   before_forward(unit)   hand over the event behind which the unit is whole again
@@ -13,9 +16,10 @@
 //                          into this rank's slice of them, stage 2 from a slot into a slice that
 //                          stays, and the slot is released
 //   end_backward()         the compute stream waits for the last reduce_scatter
-//   after_step()           all_gather the updated slices, unit by unit, in the order in which the
+//   after_step()           round 16-bit slices from their masters, all_gather the updated slices,
+//   unit by unit, in the order in which the
 //                          next forward wants them
-// Without sync gradients are kept whole and reduced once; stage 2 allocates 4P for that at the
+// Without sync gradients are kept whole and reduced once; stage 2 allocates aP for that at the
 // first such micro-batch, or reduces each time and adds slices with sync_each_batch=true.
 //
 // On CPU peers read a slice in place while it is gathered. The compute stream has waited for the
@@ -28,10 +32,12 @@
 #include <vector>
 
 #include "strata/sdk/host.h"
+#include "strata/sdk/master.h"
 #include "strata/sdk/membership.h"
 #include "strata/sdk/model_table.h"
-#include "strata/sdk/sharding_plan.h"
-#include "strata/sdk/slot_ring.h"
+#include "strata/sdk/opened_unit.h"
+#include "strata/sdk/shard_mesh.h"
+#include "strata/sdk/sliced_gradients.h"
 #include "strata/sdk/strategy.h"
 
 namespace strata::zero {
@@ -78,31 +84,26 @@ class SlicedUpdate final : public sdk::Strategy {
 
  private:
   struct Unit {
-    sdk::Buffer parameters;      // whole; this rank's slice of them is the master
-    sdk::Buffer gradients;       // whole: from attach on, or (stage 2) once kept without sync
-    sdk::Buffer gradient_slice;  // stage 2: this rank's slice of the reduced gradients
+    sdk::Buffer parameters;  // whole
+    sdk::Master master;      // of this rank's slice of them
     sdk::Event gathered;
-    sdk::Event gradient_ready;
-    bool has_kept = false;     // `gradients` hold sums of this window
-    bool has_reduced = false;  // `gradient_slice` does (sync_each_batch)
   };
 
   const std::string& name() const { return member_.name(); }
   uint32_t world() const { return member_.world(); }
   bool is_alone() const { return member_.is_alone(); }
-  // On one rank a slice is whole, and so nothing is sliced.
-  bool slices_gradients() const { return options_.slices_gradients && !is_alone(); }
+  sdk::MeshShape shape() const { return {world(), world(), true}; }
   sdk::Slice slice(uint32_t unit) const {
     return sdk::slice_of(model_.unit(unit).numel, member_.rank(), world());
   }
-  float* reduced(uint32_t unit) const;
+  // This rank's slice of the parameters.
+  char* parameter_slice(uint32_t unit) const;
   void allocate();
-  void allocate_gradients(uint32_t unit);
-  void allocate_slots();
   void make_partitions();
   strata_unit_view_t view(uint32_t unit) const;
-  void reduce_unit(uint32_t unit);
-  void reduce_and_add(uint32_t unit, const void* from);
+  void store_opened(uint32_t unit);
+  // The stream of collectives waits for what is queued in the compute stream.
+  void hold_collectives();
   strata_stream_t compute() const { return sdk::services().streams->compute(host_); }
   sdk::RankGroup& group() { return member_.group(); }
 
@@ -112,11 +113,10 @@ class SlicedUpdate final : public sdk::Strategy {
   std::vector<Unit> units_;
   std::vector<uint32_t> forward_order_;
   std::vector<strata_partition_t> partitions_;
-  sdk::SlotRing gradient_slots_;
-  sdk::Buffer added_;    // staging of sync_each_batch: one slice
-  sdk::Event computed_;  // what the next collective must wait for
-  sdk::Event last_reduced_;
-  sdk::OpenedUnit opened_unit_;
+  sdk::Event computed_;  // what the next gather must wait for
+  sdk::OpenedUnit opened_;
+  sdk::ShardMesh mesh_;
+  sdk::SlicedGradients gradients_;
   // Last, so that it ends first: its collectives use the memory above.
   sdk::Membership member_;
 };

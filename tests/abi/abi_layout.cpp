@@ -159,12 +159,12 @@ const std::vector<LayoutStruct>& abi_structs() {
     }
     {
       using T = strata_capabilities_t;
-      out.push_back(
-          {"strata_capabilities_t",
-           sizeof(T),
-           STRATA_CAPABILITIES_MIN_SIZE,
-           {FIELD(struct_size), FIELD(min_world), FIELD(max_world), FIELD(reserved), FIELD(flags),
-            FIELD(devices), FIELD(compute_dtypes), FIELD(reduce_dtypes), FIELD(summary)}});
+      out.push_back({"strata_capabilities_t",
+                     sizeof(T),
+                     STRATA_CAPABILITIES_MIN_SIZE,
+                     {FIELD(struct_size), FIELD(min_world), FIELD(max_world), FIELD(reserved),
+                      FIELD(flags), FIELD(devices), FIELD(compute_dtypes), FIELD(reduce_dtypes),
+                      FIELD(summary), FIELD(accumulate_dtypes)}});
     }
     {
       using T = strata_option_info_t;
@@ -197,7 +197,7 @@ const std::vector<LayoutStruct>& abi_structs() {
                      STRATA_UNIT_MIN_SIZE,
                      {FIELD(struct_size), FIELD(parameter_count), FIELD(name), FIELD(parameters),
                       FIELD(numel), FIELD(compute_dtype), FIELD(reduce_dtype), FIELD(entries),
-                      FIELD(trainable)}});
+                      FIELD(trainable), FIELD(accumulate_dtype), FIELD(reserved)}});
     }
     {
       using T = strata_layout_t;

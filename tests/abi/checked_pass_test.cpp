@@ -95,7 +95,7 @@ TEST_F(CheckedPass, NamesOtherValuesInBackwardThanInForward) {
 
 TEST_F(CheckedPass, NamesABadGradientTarget) {
   const std::vector<std::pair<std::function<void(strata_gradient_target_t&)>, std::string>> cases =
-      {{[](auto& t) { t.dtype = STRATA_DTYPE_I64; }, "answered dtype 5"},
+      {{[](auto& t) { t.dtype = STRATA_DTYPE_BF16; }, "answered dtype 2, not 1"},
        {[](auto& t) { t.mode = 3; }, "answered mode 3"},
        {[](auto& t) { t.mode = STRATA_GRADIENT_ADD; }, "in the first micro-batch"},
        {[](auto& t) { t.data = nullptr; }, "answered data NULL"},

@@ -228,7 +228,7 @@ TEST_F(CheckedLife, NamesWrongFieldsOfAPartition) {
       {[](auto& p) { p.master = nullptr; }, "answered master NULL"},
       {[](auto& p) { p.gradient = nullptr; }, "answered gradient NULL"},
       {[](auto& p) { p.gradient = p.master; }, "a gradient that overlaps its master"},
-      {[](auto& p) { p.gradient_dtype = STRATA_DTYPE_I32; }, "gradient_dtype 6"},
+      {[](auto& p) { p.gradient_dtype = STRATA_DTYPE_BF16; }, "gradient_dtype 2, not 1"},
       {[](auto& p) { p.place = 0; }, "answered place 0"},
       {[](auto& p) { p.trainable = 0; }, "answered trainable 0 for a unit with trainable 1"},
       {[](auto& p) { p.master_is_parameter = 2; }, "answered master_is_parameter 2"},
@@ -241,6 +241,21 @@ TEST_F(CheckedLife, NamesWrongFieldsOfAPartition) {
     table->destroy(std::exchange(self, nullptr));
     fake.answers.partitions[1] = good;
   }
+}
+
+TEST_F(CheckedLife, NamesDtypesThatPartitionsOf16BitUnitsCannotHave) {
+  compute_dtype = STRATA_DTYPE_BF16;
+  expect_attach_fault("answered master_is_parameter 1 for a unit of dtype 2");
+  table->destroy(std::exchange(self, nullptr));
+  for (strata_partition_t& p : fake.answers.partitions) p.master_is_parameter = 0;
+  accumulate_dtype = STRATA_DTYPE_F16;
+  expect_attach_fault("answered gradient_dtype 1, not 3");
+}
+
+TEST_F(CheckedLife, NamesAUnitOfADtypeThatIsNoFloat) {
+  ASSERT_EQ(create(), STRATA_OK);
+  reduce_dtype = STRATA_DTYPE_I64;
+  expect_host_fault(attach(), "attach(unit 'embed') of 'bent' has dtypes 1, 5 and 1");
 }
 
 TEST_F(CheckedLife, NamesAGradientOfAFrozenUnit) {

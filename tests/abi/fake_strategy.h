@@ -230,6 +230,9 @@ class CheckedFixture : public ::testing::Test {
   std::array<strata_unit_t, 3> units{};
   const std::array<uint32_t, 3> order{0, 1, 2};
   std::array<bool, 3> is_trained{true, true, false};
+  int32_t compute_dtype = STRATA_DTYPE_F32;
+  int32_t reduce_dtype = STRATA_DTYPE_F32;
+  int32_t accumulate_dtype = 0;  // nothing said: F32
   strata_unit_view_t view{};
   strata_gradient_target_t target{};
   int32_t residency = 0;
@@ -256,7 +259,9 @@ class CheckedFixture : public ::testing::Test {
       units[u].struct_size = sizeof(strata_unit_t);
       units[u].name = kNames[u];
       units[u].numel = kNumel;
-      units[u].compute_dtype = units[u].reduce_dtype = STRATA_DTYPE_F32;
+      units[u].compute_dtype = compute_dtype;
+      units[u].reduce_dtype = reduce_dtype;
+      units[u].accumulate_dtype = accumulate_dtype;
       units[u].entries = 1;
       units[u].trainable = is_trained[u] ? 1 : 0;
     }

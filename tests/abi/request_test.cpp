@@ -74,6 +74,7 @@ TEST(CapabilityCheck, NamesEverythingThatIsMissingAtOnce) {
   needs.device = STRATA_DEVICE_CUDA;
   needs.compute_dtype = STRATA_DTYPE_BF16;
   needs.reduce_dtype = STRATA_DTYPE_F16;
+  needs.accumulate_dtype = STRATA_DTYPE_BF16;
   needs.accumulates = needs.has_tied_units = needs.recomputes = needs.infers = true;
   needs.has_frozen_parameters = needs.may_miss_gradients = needs.needs_equal_replicas = true;
   const Status status = check_capabilities("slow", can, needs);
@@ -81,11 +82,23 @@ TEST(CapabilityCheck, NamesEverythingThatIsMissingAtOnce) {
   for (const char* text :
        {"strategy 'slow'", "1 ranks are asked for, it needs at least 2",
         "device cuda is asked for, it has cpu", "computing in bf16 is asked for, it has f32",
-        "reducing in f16 is asked for", "accumulation", "entered more than once", "not trained",
-        "no gradient", "activation checkpointing", "forward without backward",
-        "replicas may differ"}) {
+        "reducing in f16 is asked for", "gradients in bf16 are asked for, it has f32",
+        "accumulation", "entered more than once", "not trained", "no gradient",
+        "activation checkpointing", "forward without backward", "replicas may differ"}) {
     EXPECT_THAT(status.message(), HasSubstr(text));
   }
+}
+
+TEST(CapabilityCheck, TakesGradientsIn16BitsWhereTheyAreSaid) {
+  strata_capabilities_t can = everything();
+  can.struct_size = sizeof(can);
+  can.accumulate_dtypes = STRATA_DTYPE_BIT(STRATA_DTYPE_F32) | STRATA_DTYPE_BIT(STRATA_DTYPE_F16);
+  StrategyNeeds needs;
+  needs.accumulate_dtype = STRATA_DTYPE_F16;
+  EXPECT_TRUE(check_capabilities("x", can, needs).ok());
+  can.struct_size = STRATA_CAPABILITIES_MIN_SIZE;  // it ends in front of the field
+  EXPECT_THAT(check_capabilities("x", can, needs).message(),
+              HasSubstr("gradients in f16 are asked for, it has f32"));
 }
 
 TEST(CapabilityCheck, KnowsTheMostRanks) {

@@ -86,7 +86,7 @@ TEST(ModelTable, KnowsWhereUnitsBeginAndEnd) {
   const ModelTable table(model.get(), 64);
   EXPECT_EQ(table.unit(1).first_entry, 1u);
   EXPECT_EQ(table.unit(1).last_entry, 4u);
-  EXPECT_EQ(table.unit(1).bytes(), 512u);
+  EXPECT_EQ(table.unit(1).parameter_bytes(), 512u);
   EXPECT_EQ(table.backward_order(), (std::vector<uint32_t>{3, 2, 1, 0}));
 }
 
@@ -158,19 +158,22 @@ TEST(ModelTable, RefusesUnitsThatItDoesNotHave) {
 
 TEST(ModelTable, NamesTheUnitWithAnotherDtype) {
   TestModel model(kFour, {0, 1, 2, 3});
-  EXPECT_EQ(thrown(STRATA_E_UNSUPPORTED,
-                   [&] { ModelTable(model.get(), 64).require_dtype(STRATA_DTYPE_F32); }),
+  EXPECT_EQ(thrown(STRATA_E_UNSUPPORTED, [&] { ModelTable(model.get(), 64).require_dtypes(); }),
             "");
-  model.unit(2).reduce_dtype = STRATA_DTYPE_BF16;
-  EXPECT_THAT(thrown(STRATA_E_UNSUPPORTED,
-                     [&] { ModelTable(model.get(), 64).require_dtype(STRATA_DTYPE_F32); }),
-              HasSubstr("unit 'c' computes in dtype 1 and reduces in dtype 2"));
+  model.unit(0).compute_dtype = model.unit(1).accumulate_dtype = STRATA_DTYPE_F16;
+  model.unit(1).reduce_dtype = STRATA_DTYPE_BF16;
+  EXPECT_EQ(thrown(STRATA_E_UNSUPPORTED, [&] { ModelTable(model.get(), 64).require_dtypes(); }),
+            "");
+  model.unit(2).reduce_dtype = STRATA_DTYPE_F64;
+  EXPECT_THAT(thrown(STRATA_E_UNSUPPORTED, [&] { ModelTable(model.get(), 64).require_dtypes(); }),
+              HasSubstr("unit 'c' computes in dtype 1, reduces in dtype 4 and keeps gradients in "
+                        "dtype 1, and f32 (1)"));
 }
 
 TEST(ModelTable, PutsAllThatRanksMustAgreeOnIntoItsText) {
   TestModel model(kFour, {0, 1, 2, 3});
   const std::string text = ModelTable(model.get(), 64).text();
-  EXPECT_THAT(text, HasSubstr("unit 'b' numel 128 dtypes 1/1: weight[128]@0\n"));
+  EXPECT_THAT(text, HasSubstr("unit 'b' numel 128 dtypes 1/1/1: weight[128]@0\n"));
   EXPECT_THAT(text, HasSubstr("entry 3\n"));
   EXPECT_NE(text, ModelTable(TestModel(kFour, {0, 2, 1, 3}).get(), 64).text());
   std::vector<TestUnit> frozen = kFour;

@@ -1,14 +1,11 @@
-// What goes wrong on one rank is told on all, in words; nothing hangs and nothing is left behind.
+// What goes wrong in a step is told in words; nothing hangs and nothing is left behind.
+#include "tests/world/strategies_failure.h"
+
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <barrier>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <thread>
-
-#include "tests/world/toy_host.h"
 
 namespace strata::tests {
 namespace {
@@ -17,241 +14,13 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
-using std::chrono::seconds;
 
-constexpr seconds kPatience(30);
-// What "within one second" may take on a machine that runs other tests.
-constexpr milliseconds kSecond(3000);
-
-// Something that one thread waits for and another says.
-class Signal {
- public:
-  void give() {
-    const std::lock_guard lock(mutex_);
-    is_given_ = true;
-    changed_.notify_all();
-  }
-  bool await() {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, kPatience, [&] { return is_given_; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool is_given_ = false;
-};
-
-ToyTraining of_world(uint32_t world) {
-  ToyTraining training;
-  training.world = world;
-  return training;
-}
-
-class StrategyFailures : public ::testing::TestWithParam<const char*> {
- protected:
-  StrategyFailures()
-      : model_(chain_model()),
-        resolved_(find_strategy(GetParam())),
-        reference_(train_reference(model_, training_)) {}
-
-  std::unique_ptr<ToyHost> make_host(RankOfTest& rank, const ToyModel& model) {
-    return std::make_unique<ToyHost>(rank, resolved_, model, training_, reference_);
-  }
-  std::unique_ptr<ToyHost> make_host(RankOfTest& rank) { return make_host(rank, model_); }
-
-  // Trains a step, to see that all is well.
-  void expect_works(ToyHost& host) {
-    const auto run = [&]() -> Status {
-      STRATA_RETURN_IF_ERROR(host.initialise());
-      STRATA_RETURN_IF_ERROR(host.step(0));
-      STRATA_RETURN_IF_ERROR(host.read_back(1));
-      return host.detach();
-    };
-    const Status status = run();
-    EXPECT_TRUE(status.ok()) << status.message();
-  }
-
-  Signal is_over_;
-  ToyTraining training_ = of_world(2);
-  ToyModel model_;
-  plugin::ResolvedStrategy resolved_;
-  std::vector<Weights> reference_;
-};
-
-INSTANTIATE_TEST_SUITE_P(Of, StrategyFailures,
-                         ::testing::Values("ddp", "fsdp", "fsdp:overlap_comm=false", "zero1",
-                                           "zero2", "zero3", "hsdp:shard_group_size=1"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           for (char& c : name) c = std::isalnum(c) != 0 ? c : '_';
-                           return name;
-                         });
-
-// ---- attach ----
-
-TEST_P(StrategyFailures, NameTheFirstDifferenceBetweenModelsOnEveryRank) {
-  ToyModel other = model_;
-  other.units[2].parameters[0].name = "block.1.bias";
-  run_ranks(2, [&](RankOfTest& rank) {
-    const auto host = make_host(rank, rank.world.rank == 1 ? other : model_);
-    const Status status = host->attach();
-    EXPECT_EQ(status.code(), Code::kInvalidArgument);
-    EXPECT_THAT(status.message(),
-                AllOf(HasSubstr("rank 1 has 'unit 'block.1'"), HasSubstr("block.1.bias[64]"),
-                      HasSubstr("rank 0 has 'unit 'block.1'"), HasSubstr("block.1.weight0[64]"),
-                      HasSubstr("HINT")));
-    EXPECT_EQ(rank.host->memory_stats().used_total, 0u);
-    // Still created: the same instance takes the right model.
-    const auto again = make_host(rank);
-    const Status attached = again->attach();
-    ASSERT_TRUE(attached.ok()) << attached.message();
-    expect_works(*again);
-  });
-}
-
-TEST_P(StrategyFailures, SayWhenARankHasFewerUnitsOrAnotherOrder) {
-  ToyModel fewer = model_;
-  fewer.units.pop_back();
-  fewer.order.pop_back();
-  ToyModel swapped = model_;
-  std::swap(swapped.order[1], swapped.order[2]);
-  for (const ToyModel& other : {fewer, swapped}) {
-    run_ranks(2, [&](RankOfTest& rank) {
-      const auto host = make_host(rank, rank.world.rank == 0 ? other : model_);
-      const Status status = host->attach();
-      EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.message();
-      EXPECT_THAT(status.message(), HasSubstr("different models or options"));
-    });
-  }
-}
-
-TEST_P(StrategyFailures, SayWhenRanksHaveOtherOptions) {
-  const std::string name = resolved_.name;
-  const std::string param = GetParam();
-  std::string option = "limit_all_gathers=7";
-  std::string said = "limit_all_gathers 7";
-  if (name == "ddp") {
-    option = "bucket_cap_mb=7,overlap_comm=true";
-    said = "bucket_cap_mb 7340032 bytes";
-  } else if (name == "zero1" || name == "zero2") {
-    option = "overlap_comm=false";
-    said = "overlap_comm false";
-  }
-  const bool has_options = param.find(':') != std::string::npos;
-  const plugin::ResolvedStrategy other = find_strategy(param + (has_options ? "," : ":") + option);
-  run_ranks(2, [&](RankOfTest& rank) {
-    ToyHost host(rank, rank.world.rank == 1 ? other : resolved_, model_, training_, reference_);
-    const Status status = host.attach();
-    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.message();
-    EXPECT_THAT(status.message(), HasSubstr("option "));
-    EXPECT_THAT(status.message(), HasSubstr(said));
-  });
-}
-
-TEST_P(StrategyFailures, EndAttachEverywhereWhenOneRankHasNoMemory) {
-  run_ranks(3, [&](RankOfTest& rank) {
-    if (rank.world.rank == 1) {
-      device::HostConfig config = rank.host->config();
-      config.device_limit = 34 << 10;  // the small reductions and a bit
-      auto limited = device::Host::create(config);
-      ASSERT_TRUE(limited.ok());
-      rank.host = std::move(limited).value();
-    }
-    const auto host = make_host(rank);
-    const Clock::time_point begin = Clock::now();
-    const Status status = host->attach();
-    EXPECT_EQ(status.code(), Code::kOutOfMemory) << status.message();
-    EXPECT_THAT(status.message(), HasSubstr(rank.world.rank == 1 ? "limit" : "rank 1 failed"));
-    EXPECT_LT(Clock::now() - begin, seconds(10)) << "nobody waits for the rank that failed";
-    EXPECT_EQ(rank.host->memory_stats().used_total, 0u);
-  });
-}
-
-TEST_P(StrategyFailures, EndAttachEverywhereWhenOneRankLaysUnitsOutWrongly) {
-  run_ranks(2, [&](RankOfTest& rank) {
-    const auto host = make_host(rank);
-    ASSERT_TRUE(host->create().ok());
-    strata_layout_t layout{sizeof(strata_layout_t), 0, 64, rank.world.rank == 1 ? 64u : 128u};
-    host->description().lay_out(std::vector<strata_layout_t>(model_.units.size(), layout));
-    const Status status = host->strategy().attach(host->description().model());
-    EXPECT_EQ(status.code(), Code::kInvalidArgument);
-    EXPECT_THAT(status.message(), HasSubstr("elements, not a multiple of 128"));
-  });
-}
-
-TEST_P(StrategyFailures, RefuseDtypesThatTheyDoNotKnow) {
-  run_ranks(2, [&](RankOfTest& rank) {
-    const auto host = make_host(rank);
-    ASSERT_TRUE(host->create().ok());
-    for (uint32_t u = 0; u < model_.units.size(); ++u) {
-      host->description().unit(u).compute_dtype = STRATA_DTYPE_BF16;
-    }
-    const Status status = host->attach();
-    EXPECT_EQ(status.code(), Code::kUnsupported);
-    EXPECT_THAT(status.message(), HasSubstr("unit 'embeddings' computes in dtype 2"));
-  });
-}
-
-TEST_P(StrategyFailures, NameTheRanksThatDoNotAttach) {
-  run_ranks(
-      3,
-      [&](RankOfTest& rank) {
-        if (rank.world.rank == 1) return;
-        const auto host = make_host(rank);
-        const Status status = host->attach();
-        EXPECT_EQ(status.code(), Code::kTimeout);
-        EXPECT_THAT(status.message(), HasSubstr("for rank 1 to attach"));
-        EXPECT_EQ(rank.host->memory_stats().used_total, 0u);
-      },
-      milliseconds(400));
-}
-
-// ---- whole units ----
-
-TEST_P(StrategyFailures, RefuseASecondOpenUnit) {
-  run_ranks(2, [&](RankOfTest& rank) {
-    ToyHost host(rank, resolved_, model_, training_, reference_, /*is_checked=*/false);
-    ASSERT_TRUE(host.attach().ok());
-    strata_unit_view_t view{};
-    view.struct_size = sizeof(view);
-    ASSERT_TRUE(host.strategy().open_unit(1, STRATA_INTENT_WRITE, &view).ok());
-    const Status second = host.strategy().open_unit(2, STRATA_INTENT_READ, &view);
-    EXPECT_EQ(second.code(), Code::kState);
-    EXPECT_THAT(second.message(), HasSubstr("unit 'block.0' is still open"));
-    EXPECT_EQ(host.strategy().close_unit(2).code(), Code::kState);
-    EXPECT_TRUE(host.strategy().close_unit(1).ok());
-    EXPECT_EQ(host.strategy().close_unit(1).code(), Code::kState);
-    EXPECT_EQ(host.strategy().open_unit(5, STRATA_INTENT_READ, &view).code(),
-              Code::kInvalidArgument);
-    expect_works(host);
-  });
-}
-
-TEST_P(StrategyFailures, RefuseSmallReductionsThatAreNone) {
-  run_ranks(2, [&](RankOfTest& rank) {
-    ToyHost host(rank, resolved_, model_, training_, reference_, /*is_checked=*/false);
-    ASSERT_TRUE(host.attach().ok());
-    double value = rank.world.rank + 1;
-    const strata_small_reduction_t right{sizeof(right), STRATA_DTYPE_F64, STRATA_REDUCE_SUM, 1,
-                                         &value};
-    for (int wrong = 0; wrong < 4; ++wrong) {
-      strata_small_reduction_t reduction = right;
-      if (wrong == 0) reduction.dtype = STRATA_DTYPE_F32;
-      if (wrong == 1) reduction.op = 7;
-      if (wrong == 2) reduction.count = 4097;
-      if (wrong == 3) reduction.values = nullptr;
-      EXPECT_EQ(host.strategy().all_reduce_small(reduction).code(), Code::kInvalidArgument);
-    }
-    ASSERT_TRUE(host.strategy().all_reduce_small(right).ok());
-    EXPECT_EQ(value, 3.0);
-    expect_works(host);
-  });
-}
+class StepFailures : public StrategyFailures {};
+INSTANTIATE_TEST_SUITE_P(Of, StepFailures, failing_strategies(), name_of);
 
 // ---- abort ----
 
-TEST_P(StrategyFailures, ReturnFromABlockedStepWithinASecondOfAbort) {
+TEST_P(StepFailures, ReturnFromABlockedStepWithinASecondOfAbort) {
   run_ranks(2, [&](RankOfTest& rank) {
     const auto host = make_host(rank);
     ASSERT_TRUE(host->attach().ok());
@@ -278,28 +47,7 @@ TEST_P(StrategyFailures, ReturnFromABlockedStepWithinASecondOfAbort) {
   });
 }
 
-TEST_P(StrategyFailures, ReturnFromABlockedAttachWithinASecondOfAbort) {
-  run_ranks(2, [&](RankOfTest& rank) {
-    if (rank.world.rank == 1) return;  // never attaches
-    const auto host = make_host(rank);
-    ASSERT_TRUE(host->create().ok());
-    Clock::time_point aborted;
-    std::thread other([&] {
-      std::this_thread::sleep_for(milliseconds(100));
-      aborted = Clock::now();
-      host->strategy().abort("the test says so");
-    });
-    const Status status = host->attach();
-    const Clock::time_point returned = Clock::now();
-    other.join();
-    EXPECT_EQ(status.code(), Code::kAborted) << status.message();
-    EXPECT_THAT(status.message(), HasSubstr("the test says so"));
-    EXPECT_LT(returned - aborted, kSecond);
-    EXPECT_EQ(rank.host->memory_stats().used_total, 0u);
-  });
-}
-
-TEST_P(StrategyFailures, StayAborted) {
+TEST_P(StepFailures, StayAborted) {
   std::barrier all_attached(2);
   run_ranks(2, [&](RankOfTest& rank) {
     ToyHost host(rank, resolved_, model_, training_, reference_, /*is_checked=*/false);
@@ -322,7 +70,7 @@ TEST_P(StrategyFailures, StayAborted) {
 
 // ---- a rank that leaves ----
 
-TEST_P(StrategyFailures, SayInAStepThatAPeerIsGone) {
+TEST_P(StepFailures, SayInAStepThatAPeerIsGone) {
   run_ranks(2, [&](RankOfTest& rank) {
     const auto host = make_host(rank);
     ASSERT_TRUE(host->attach().ok());
@@ -339,7 +87,7 @@ TEST_P(StrategyFailures, SayInAStepThatAPeerIsGone) {
   });
 }
 
-TEST_P(StrategyFailures, NameThePeerThatDoesNotComeInTime) {
+TEST_P(StepFailures, NameThePeerThatDoesNotComeInTime) {
   run_ranks(
       2,
       [&](RankOfTest& rank) {
@@ -361,7 +109,7 @@ TEST_P(StrategyFailures, NameThePeerThatDoesNotComeInTime) {
 }
 
 // Destroying in the middle of a step ends what is running and frees nothing under it.
-TEST_P(StrategyFailures, EndInTheMiddleOfAStep) {
+TEST_P(StepFailures, EndInTheMiddleOfAStep) {
   std::barrier step_is_over(2);
   run_ranks(2, [&](RankOfTest& rank) {
     const auto host = make_host(rank);
@@ -390,8 +138,8 @@ TEST_P(StrategyFailures, EndInTheMiddleOfAStep) {
 }
 
 // Nobody called abort(), and the other rank never comes.
-TEST_P(StrategyFailures, EndCollectivesThatAreUnderWayWhenTheyAreDestroyed) {
-  if (std::string(GetParam()).find("overlap_comm=false") != std::string::npos) {
+TEST_P(StepFailures, EndCollectivesThatAreUnderWayWhenTheyAreDestroyed) {
+  if (std::string(GetParam().strategy).find("overlap_comm=false") != std::string::npos) {
     GTEST_SKIP() << "collectives on the compute stream of the CPU block the call that queues them";
   }
   std::barrier all_are_ready(2);
@@ -502,33 +250,6 @@ TEST(FsdpFailures, SayWhichLimitIsTooSmall) {
     EXPECT_EQ(status.code(), Code::kState);
     EXPECT_THAT(status.message(), AllOf(HasSubstr("unit 'block.1' finds no free slot"),
                                         HasSubstr("limit_all_gathers = 1"), HasSubstr("HINT")));
-  });
-}
-
-TEST(Hsdp, RefusesGroupsThatDoNotDivideTheWorld) {
-  const ToyModel model = chain_model();
-  const ToyTraining training = of_world(4);
-  const auto reference = train_reference(model, training);
-  const plugin::ResolvedStrategy resolved = find_strategy("hsdp:shard_group_size=3");
-  run_ranks(4, [&](RankOfTest& rank) {
-    ToyHost host(rank, resolved, model, training, reference);
-    const Status status = host.create();
-    EXPECT_EQ(status.code(), Code::kInvalidArgument);
-    EXPECT_THAT(status.message(), AllOf(HasSubstr("shard_group_size = 3 does not divide"),
-                                        HasSubstr("world of 4 ranks"), HasSubstr("HINT")));
-  });
-}
-
-TEST(Single, RefusesASecondRank) {
-  const ToyModel model = chain_model();
-  const ToyTraining training = of_world(2);
-  const auto reference = train_reference(model, training);
-  const plugin::ResolvedStrategy resolved = find_strategy("single");
-  run_ranks(2, [&](RankOfTest& rank) {
-    ToyHost host(rank, resolved, model, training, reference);
-    const Status status = host.create();
-    EXPECT_EQ(status.code(), Code::kInvalidArgument);
-    EXPECT_THAT(status.message(), HasSubstr("a world of 2 ranks"));
   });
 }
 

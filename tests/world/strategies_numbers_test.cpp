@@ -93,6 +93,19 @@ TEST(Estimates, AreWhatIsMeasuredToTheByte) {
   expect_estimate("single", tied_model(), 1);
 }
 
+TEST(Estimates, Of16BitUnitsAreWhatIsMeasured) {
+  for (const uint32_t world : {1u, 2u, 3u}) {
+    for (const std::string& strategy : all_strategies()) {
+      for (uint64_t first = 0; first < 8; first += 2) {
+        SCOPED_TRACE("dtypes " + std::to_string(first));
+        expect_estimate(strategy, with_mixed_dtypes(chain_model(), first), world);
+        expect_estimate(strategy, with_mixed_dtypes(partly_frozen_model(), first), world);
+      }
+    }
+  }
+  expect_estimate("single", with_mixed_dtypes(tied_model(), 0), 1);
+}
+
 TEST(Estimates, OfEveryMeshAreWhatIsMeasured) {
   for (const uint32_t world : {1u, 2u, 4u, 6u}) {
     for (uint32_t size = 1; size <= world; ++size) {
@@ -101,6 +114,7 @@ TEST(Estimates, OfEveryMeshAreWhatIsMeasured) {
       for (const ToyModel& model : {tied_model(), partly_frozen_model()}) {
         expect_estimate(mesh, model, world);
         expect_estimate(mesh + ",deterministic=false", model, world);
+        expect_estimate(mesh, with_mixed_dtypes(model, 1), world);
       }
     }
   }
@@ -162,6 +176,86 @@ TEST(Formulas, HoldForFsdp) {
 
     const Measured one = measure("fsdp:limit_all_gathers=1", chain_model(), world);
     EXPECT_EQ(one.in_step.peak[STRATA_TAG_GATHERED], 4 * (roots + largest));
+  }
+}
+
+// c, r and a: bytes of an element in compute, reduce and accumulate dtype.
+struct Sizes {
+  ToyDtypes dtypes;
+  uint64_t c, r, a;
+
+  bool is_cast() const { return dtypes.reduce != dtypes.accumulate; }
+};
+
+constexpr int32_t kF32 = STRATA_DTYPE_F32;
+constexpr int32_t kBF16 = STRATA_DTYPE_BF16;
+constexpr int32_t kF16 = STRATA_DTYPE_F16;
+const std::vector<Sizes>& all_sizes() {
+  static const std::vector<Sizes> all = {{{kBF16, kF32, kF32}, 2, 4, 4},
+                                         {{kF16, kF16, kF32}, 2, 2, 4},
+                                         {{kBF16, kBF16, kBF16}, 2, 2, 2},
+                                         {{kBF16, kF16, kBF16}, 2, 2, 2},
+                                         {{kF32, kBF16, kF32}, 4, 2, 4}};
+  return all;
+}
+
+TEST(Formulas, HoldForWholeParametersIn16Bits) {
+  for (const Sizes& s : all_sizes()) {
+    for (const uint32_t world : {2u, 3u}) {
+      const ToyModel model = with_dtypes(chain_model(), s.dtypes);
+      const std::vector<uint64_t> numels = chain_numels(world);
+      uint64_t p = 0;
+      for (const uint64_t numel : numels) p += numel;
+      const uint64_t masters = s.c == 2 ? 4 * p : 0;
+      const uint64_t largest = numels[4];  // of all, and a root
+      const uint64_t slots =
+          numels[0] + numels[4] + 2 * std::max({numels[1], numels[2], numels[3]});
+
+      const Measured ddp = measure("ddp", model, world);
+      EXPECT_EQ(ddp.at_rest.used[STRATA_TAG_PARAMETERS], s.c * p);
+      EXPECT_EQ(ddp.at_rest.used[STRATA_TAG_GRADIENTS], s.a * p);
+      EXPECT_EQ(ddp.at_rest.used[STRATA_TAG_OPTIMIZER], masters);
+      // One bucket.
+      EXPECT_EQ(ddp.in_step.peak[STRATA_TAG_STAGING], s.is_cast() ? s.r * p : 0);
+      EXPECT_EQ(ddp.sent_bytes * world, (world - 1) * 2 * s.r * p);
+
+      const Measured zero1 = measure("zero1", model, world);
+      EXPECT_EQ(zero1.at_rest.used[STRATA_TAG_PARAMETERS], s.c * p);
+      EXPECT_EQ(zero1.at_rest.used[STRATA_TAG_GRADIENTS], s.a * p);
+      EXPECT_EQ(zero1.at_rest.used[STRATA_TAG_OPTIMIZER], masters / world);
+      EXPECT_EQ(zero1.in_step.peak[STRATA_TAG_STAGING], s.is_cast() ? s.r * largest : 0);
+      EXPECT_EQ(zero1.sent_bytes * world, (world - 1) * (s.r + s.c) * p);
+
+      const Measured zero2 = measure("zero2", model, world);
+      EXPECT_EQ(zero2.at_rest.used[STRATA_TAG_PARAMETERS], s.c * p);
+      EXPECT_EQ(zero2.at_rest.used[STRATA_TAG_GRADIENTS], s.a * p / world);
+      EXPECT_EQ(zero2.at_rest.used[STRATA_TAG_OPTIMIZER], masters / world);
+      EXPECT_EQ(zero2.in_step.peak[STRATA_TAG_STAGING],
+                s.a * slots + (s.is_cast() ? s.r * (largest + largest / world) : 0));
+      EXPECT_EQ(zero2.sent_bytes * world, (world - 1) * (s.r + s.c) * p);
+    }
+  }
+}
+
+TEST(Formulas, HoldForFullShardingIn16Bits) {
+  for (const Sizes& s : all_sizes()) {
+    for (const uint32_t world : {2u, 3u}) {
+      const std::vector<uint64_t> numels = chain_numels(world);
+      uint64_t p = 0;
+      for (const uint64_t numel : numels) p += numel;
+      const uint64_t roots = numels[0] + numels[4];  // gathered once
+      const uint64_t slots = roots + 2 * std::max({numels[1], numels[2], numels[3]});
+      for (const char* strategy : {"fsdp", "zero3"}) {
+        const Measured m = measure(strategy, with_dtypes(chain_model(), s.dtypes), world);
+        EXPECT_EQ(m.at_rest.used[STRATA_TAG_PARAMETERS], s.c * p / world);
+        EXPECT_EQ(m.at_rest.used[STRATA_TAG_GRADIENTS], s.a * p / world);
+        EXPECT_EQ(m.at_rest.used[STRATA_TAG_OPTIMIZER], s.c == 2 ? 4 * p / world : 0);
+        EXPECT_EQ(m.in_step.peak[STRATA_TAG_GATHERED], s.c * slots);
+        EXPECT_EQ(m.in_step.peak[STRATA_TAG_STAGING],
+                  s.a * slots + (s.is_cast() ? s.r * (numels[4] + numels[4] / world) : 0));
+        EXPECT_EQ(m.sent_bytes * world, (world - 1) * (s.c * (2 * p - roots) + s.r * p));
+      }
+    }
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "tests/world/toy_dtypes.h"
+
 namespace strata::tests {
 namespace {
 
@@ -80,7 +82,7 @@ Status ToyHost::read_back(uint32_t step) {
     if (view.ready != nullptr) {
       STRATA_RETURN_IF_ERROR(host().wait(host().compute_stream(), view.ready));
     }
-    expect_weights(u, static_cast<const float*>(view.data), step, "open_unit");
+    expect_weights(u, view.data, STRATA_DTYPE_F32, step, "open_unit");
     STRATA_RETURN_IF_ERROR(strategy_->close_unit(u));
   }
   return {};
@@ -114,8 +116,9 @@ Status ToyHost::micro_batch(uint32_t step, uint32_t micro_batch, const ToyPasses
 void ToyHost::read_gradients() {
   gradients_.assign(partitions_.size(), {});
   for (size_t i = 0; i < partitions_.size(); ++i) {
-    const auto* gradient = static_cast<const float*>(partitions_[i].gradient);
-    if (gradient != nullptr) gradients_[i].assign(gradient, gradient + partitions_[i].numel);
+    const strata_partition_t& from = partitions_[i];
+    if (from.gradient == nullptr) continue;
+    gradients_[i] = load(from.gradient, 0, from.numel, from.gradient_dtype);
   }
 }
 
@@ -127,13 +130,14 @@ Status ToyHost::update() {
   STRATA_RETURN_IF_ERROR(strategy_->before_step());
   for (size_t i = 0; i < partitions_.size(); ++i) {
     if (partitions_[i].trainable == 0 || is_updated_[i]) continue;
-    update_partition(partitions_[i], gradients_[i].data());
+    update_partition(partitions_[i], gradients_[i]);
   }
   is_updated_.assign(partitions_.size(), false);
   return strategy_->after_step(1);
 }
 
-void ToyHost::update_partition(const strata_partition_t& partition, const float* gradient) {
+void ToyHost::update_partition(const strata_partition_t& partition,
+                               const std::vector<float>& gradient) {
   auto* master = static_cast<float*>(partition.master);
   for (uint64_t i = 0; i < partition.numel; ++i) {
     master[i] = updated_weight(master[i], gradient[i]);
@@ -173,8 +177,9 @@ Status ToyHost::take_view(uint32_t unit, const strata_unit_view_t& view, uint32_
   if (view.ready != nullptr) {
     STRATA_RETURN_IF_ERROR(host().wait(host().compute_stream(), view.ready));
   }
-  units_[unit].view = static_cast<const float*>(view.data);
-  expect_weights(unit, units_[unit].view, step, "a pass");
+  units_[unit].view = view.data;
+  EXPECT_EQ(view.dtype, model_.units[unit].dtypes.compute);
+  expect_view(unit, step, "a pass");
   return {};
 }
 
@@ -190,7 +195,7 @@ Status ToyHost::forward(int32_t phase, uint32_t step, uint32_t micro_batch,
       STRATA_RETURN_IF_ERROR(take_view(u, view, step));
     }
     if (model_.last_entry(u) != e) continue;
-    expect_weights(u, units_[u].view, step, "the end of forward");
+    expect_view(u, step, "the end of forward");
     auto with = context(u, phase, micro_batch, next, passes);
     const bool is_end = e + 1 == model_.order.size();
     with.backward_begins_here = is_end && phase == STRATA_PHASE_FORWARD ? 1 : 0;
@@ -236,10 +241,12 @@ Status ToyHost::open_backward(uint32_t u, uint32_t step, uint32_t micro_batch, u
   if (target.ready != nullptr) {
     STRATA_RETURN_IF_ERROR(host().wait(host().compute_stream(), target.ready));
   }
-  units_[u].target = static_cast<float*>(target.data);
+  const int32_t dtype = model_.units[u].dtypes.accumulate;
+  EXPECT_EQ(target.dtype, dtype);
+  units_[u].target = target.data;
   units_[u].is_adding = target.mode == STRATA_GRADIENT_ADD;
   if (!units_[u].is_adding) {
-    std::memset(units_[u].target, 0, description_.unit(u).numel * sizeof(float));
+    std::memset(units_[u].target, 0, description_.unit(u).numel * size_of(dtype));
   }
   write_gradient(u, moment(step, micro_batch), 0);
   return {};
@@ -247,7 +254,7 @@ Status ToyHost::open_backward(uint32_t u, uint32_t step, uint32_t micro_batch, u
 
 Status ToyHost::close_backward(uint32_t u, uint32_t step, uint32_t micro_batch, uint32_t next,
                                const ToyPasses& passes) {
-  expect_weights(u, units_[u].view, step, "the end of backward");
+  expect_view(u, step, "the end of backward");
   auto with = context(u, STRATA_PHASE_BACKWARD, micro_batch, next, passes);
   std::vector<uint32_t> missing;
   if (model_.units[u].is_trainable()) {
@@ -265,7 +272,8 @@ Status ToyHost::close_backward(uint32_t u, uint32_t step, uint32_t micro_batch, 
   for (size_t i = 0; i < partitions_.size(); ++i) {
     if (partitions_[i].unit != u || partitions_[i].gradient_ready == nullptr) continue;
     STRATA_RETURN_IF_ERROR(host().synchronize(partitions_[i].gradient_ready, "an early update"));
-    update_partition(partitions_[i], static_cast<const float*>(partitions_[i].gradient));
+    const strata_partition_t& of = partitions_[i];
+    update_partition(of, load(of.gradient, 0, of.numel, of.gradient_dtype));
     is_updated_[i] = true;
   }
   return {};
@@ -282,36 +290,63 @@ bool ToyHost::is_missing(const Moment& moment, uint32_t unit, uint32_t parameter
 }
 
 void ToyHost::write_gradient(uint32_t u, const Moment& moment, int part) {
+  const ToyDtypes& dtypes = model_.units[u].dtypes;
   for (uint32_t p = 0; p < model_.units[u].parameters.size(); ++p) {
     if (!model_.units[u].parameters[p].is_trainable || is_missing(moment, u, p)) continue;
     const uint64_t offset = description_.offset(u, p);
-    const float* weight = units_[u].view + offset;
-    float* to = units_[u].target + offset;
-    for (uint64_t i = 0; i < reference_[0][u][p].size(); ++i) {
-      const float added = gradient_part(moment, {u, p, i}, part, weight[i]);
-      to[i] = part == 0 && !units_[u].is_adding ? added : to[i] + added;
+    const uint64_t numel = reference_[0][u][p].size();
+    const std::vector<float> weight = load(units_[u].view, offset, numel, dtypes.compute);
+    std::vector<float> sum = load(units_[u].target, offset, numel, dtypes.accumulate);
+    for (uint64_t i = 0; i < numel; ++i) {
+      float added = gradient_part(moment, {u, p, i}, part, weight[i]);
+      if (training_.bend != nullptr) added = training_.bend(moment, {u, p, i}, added);
+      sum[i] = part == 0 && !units_[u].is_adding ? added : sum[i] + added;
     }
+    store(units_[u].target, offset, sum, dtypes.accumulate);
   }
 }
 
-void ToyHost::expect_weights(uint32_t u, const float* data, uint32_t step,
+void ToyHost::expect_weights(uint32_t u, const void* data, int32_t dtype, uint32_t step,
                              const char* where) const {
   if (!expects_weights_) return;
   for (uint32_t p = 0; p < model_.units[u].parameters.size(); ++p) {
-    const std::vector<float>& expected = reference_[step][u][p];
-    const float* found = data + description_.offset(u, p);
-    if (std::memcmp(expected.data(), found, expected.size() * sizeof(float)) == 0) continue;
+    std::vector<float> expected = reference_[step][u][p];
+    for (float& value : expected) value = rounded(value, dtype);
+    const std::vector<float> found = load(data, description_.offset(u, p), expected.size(), dtype);
+    if (std::memcmp(expected.data(), found.data(), expected.size() * sizeof(float)) == 0) continue;
     size_t at = 0;
-    while (expected[at] == found[at]) ++at;
+    while (std::memcmp(&expected[at], &found[at], sizeof(float)) == 0) ++at;
     ADD_FAILURE() << "rank " << rank_.world.rank << ", step " << step << ", " << where << ": "
                   << model_.units[u].parameters[p].name << "[" << at << "] is " << found[at]
                   << ", not " << expected[at];
   }
 }
 
+void ToyHost::expect_view(uint32_t u, uint32_t step, const char* where) const {
+  const int32_t dtype = model_.units[u].dtypes.compute;
+  expect_weights(u, units_[u].view, dtype, step, where);
+  if (!expects_weights_) return;
+  uint64_t end = 0;  // of the parameters so far
+  const auto expect_zeros = [&](uint64_t last) {
+    for (const float value : load(units_[u].view, end, last - end, dtype)) {
+      if (value == 0) continue;
+      ADD_FAILURE() << "rank " << rank_.world.rank << ", step " << step << ", " << where << ": "
+                    << model_.units[u].name << " has " << value << " in its padding";
+      return;
+    }
+  };
+  for (uint32_t p = 0; p < model_.units[u].parameters.size(); ++p) {
+    expect_zeros(description_.offset(u, p));
+    end = description_.offset(u, p) + reference_[0][u][p].size();
+  }
+  expect_zeros(description_.unit(u).numel);
+}
+
+namespace {
+
 void expect_training(const std::string& strategy, const ToyModel& model,
-                     const ToyTraining& training, const ToyPasses& passes) {
-  const auto reference = train_reference(model, training);
+                     const ToyTraining& training, const ToyPasses& passes,
+                     const std::vector<Weights>& reference) {
   const plugin::ResolvedStrategy resolved = find_strategy(strategy);
   run_ranks(static_cast<int>(training.world), [&](RankOfTest& rank) {
     ToyHost host(rank, resolved, model, training, reference);
@@ -332,6 +367,22 @@ void expect_training(const std::string& strategy, const ToyModel& model,
     if (!status.ok()) return;
     EXPECT_EQ(left.used_total, 0u) << strategy << " keeps memory behind detach";
   });
+}
+
+}  // namespace
+
+void expect_training(const std::string& strategy, const ToyModel& model,
+                     const ToyTraining& training, const ToyPasses& passes) {
+  expect_trainings({strategy}, model, training, passes);
+}
+
+void expect_trainings(const std::vector<std::string>& strategies, const ToyModel& model,
+                      const ToyTraining& training, const ToyPasses& passes) {
+  const auto reference = train_reference(model, training);
+  for (const std::string& strategy : strategies) {
+    SCOPED_TRACE(strategy);
+    expect_training(strategy, model, training, passes, reference);
+  }
 }
 
 }  // namespace strata::tests

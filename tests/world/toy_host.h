@@ -44,7 +44,7 @@ class ToyHost {
   Status backward(uint32_t step, uint32_t micro_batch, const ToyPasses& passes);
   Status update();
   Status infer(uint32_t step, const ToyPasses& passes = {});
-  // Reads all units through open_unit and expects the reference's weights of that step.
+  // Reads all units through open_unit and expects the reference's weights of that step, in fp32.
   Status read_back(uint32_t step);
   Status detach();
 
@@ -55,6 +55,8 @@ class ToyHost {
   void destroy() { strategy_.reset(); }
   device::Host& host() { return *rank_.host; }
   const std::vector<strata_partition_t>& partitions() const { return partitions_; }
+  // By partition, in fp32, as they were behind end_backward.
+  const std::vector<std::vector<float>>& gradients() const { return gradients_; }
   ToyDescription& description() { return description_; }
 
  private:
@@ -67,10 +69,14 @@ class ToyHost {
                        const ToyPasses& passes);
   Status close_backward(uint32_t unit, uint32_t step, uint32_t micro_batch, uint32_t next,
                         const ToyPasses& passes);
-  void expect_weights(uint32_t unit, const float* data, uint32_t step, const char* where) const;
+  // Expects the reference's weights, rounded to `dtype`.
+  void expect_weights(uint32_t unit, const void* data, int32_t dtype, uint32_t step,
+                      const char* where) const;
+  // The same of what was handed out last, and zeros in its padding.
+  void expect_view(uint32_t unit, uint32_t step, const char* where) const;
   void write_gradient(uint32_t unit, const Moment& moment, int part);
   void read_gradients();
-  void update_partition(const strata_partition_t& partition, const float* gradient);
+  void update_partition(const strata_partition_t& partition, const std::vector<float>& gradient);
   bool is_missing(const Moment& moment, uint32_t unit, uint32_t parameter) const;
   Moment moment(uint32_t step, uint32_t micro_batch) const;
 
@@ -83,11 +89,11 @@ class ToyHost {
   ToyDescription description_;
   std::unique_ptr<plugin::StrategyInstance> strategy_;
   std::vector<strata_partition_t> partitions_;
-  std::vector<std::vector<float>> gradients_;  // by partition, as they were behind end_backward
-  std::vector<bool> is_updated_;               // by partition: early, in this step
+  std::vector<std::vector<float>> gradients_;
+  std::vector<bool> is_updated_;  // by partition: early, in this step
   struct Unit {
-    const float* view = nullptr;
-    float* target = nullptr;
+    const void* view = nullptr;
+    void* target = nullptr;
     bool is_adding = false;
   };
   std::vector<Unit> units_;
@@ -98,6 +104,9 @@ class ToyHost {
 // Trains on ranks as threads and expects the reference's weights everywhere, all the way.
 void expect_training(const std::string& strategy, const ToyModel& model,
                      const ToyTraining& training, const ToyPasses& passes = {});
+// The same of each of the strategies.
+void expect_trainings(const std::vector<std::string>& strategies, const ToyModel& model,
+                      const ToyTraining& training, const ToyPasses& passes = {});
 
 }  // namespace strata::tests
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <limits>
 #include <random>
 
 namespace strata::tests {
@@ -23,7 +25,7 @@ uint64_t hash_of(const Place& place, uint64_t seed) {
 }
 
 ToyUnit unit_of(const std::string& name, const std::vector<int64_t>& sizes) {
-  ToyUnit unit{name, {}};
+  ToyUnit unit{name, {}, {}};
   for (const int64_t size : sizes) {
     const std::string number = std::to_string(unit.parameters.size());
     unit.parameters.push_back({name + ".weight" + number, size, true});
@@ -106,6 +108,22 @@ ToyModel random_model(uint64_t seed) {
   return model;
 }
 
+ToyModel with_dtypes(ToyModel model, const ToyDtypes& dtypes) {
+  for (ToyUnit& unit : model.units) unit.dtypes = dtypes;
+  return model;
+}
+
+ToyModel with_mixed_dtypes(ToyModel model, uint64_t first) {
+  constexpr int32_t kF32 = STRATA_DTYPE_F32;
+  constexpr int32_t kBF16 = STRATA_DTYPE_BF16;
+  constexpr int32_t kF16 = STRATA_DTYPE_F16;
+  constexpr ToyDtypes kDtypes[] = {{kBF16, kF32, kF32}, {kF32, kF32, kF32},  {kBF16, kBF16, kF32},
+                                   {kF16, kF16, kF32},  {kF16, kF32, kBF16}, {kF32, kBF16, kF32},
+                                   {kF16, kF16, kF16},  {kBF16, kF16, kBF16}};
+  for (ToyUnit& unit : model.units) unit.dtypes = kDtypes[first++ % std::size(kDtypes)];
+  return model;
+}
+
 // ---- descriptors ----
 
 ToyDescription::ToyDescription(const ToyModel& model) : order_(model.order) {
@@ -131,8 +149,9 @@ ToyDescription::ToyDescription(const ToyModel& model) : order_(model.order) {
     to.parameter_count = static_cast<uint32_t>(from.parameters.size());
     to.name = from.name.c_str();
     to.numel = from.numel();
-    to.compute_dtype = STRATA_DTYPE_F32;
-    to.reduce_dtype = STRATA_DTYPE_F32;
+    to.compute_dtype = from.dtypes.compute;
+    to.reduce_dtype = from.dtypes.reduce;
+    to.accumulate_dtype = from.dtypes.accumulate;
     to.entries = static_cast<uint32_t>(std::count(order_.begin(), order_.end(), u));
     to.trainable = from.is_trainable() ? 1 : 0;
     units_.push_back(to);
@@ -170,6 +189,17 @@ float gradient_part(const Moment& moment, const Place& place, int part, float we
   return weight * 0.75f + noise(hash_of(place, when));
 }
 
+float rounded(float value, int32_t dtype) {
+  if (dtype == STRATA_DTYPE_F32 || !std::isfinite(value) || value == 0) return value;
+  const bool is_bf16 = dtype == STRATA_DTYPE_BF16;
+  const int digits = is_bf16 ? 8 : 11;     // of a significand
+  const int least = is_bf16 ? -126 : -14;  // exponent of the smallest normal number
+  const float last_place = std::ldexp(1.0f, std::max(std::ilogb(value), least) - digits + 1);
+  const float nearest = std::nearbyint(value / last_place) * last_place;
+  if (is_bf16 || std::fabs(nearest) < 65536.0f) return nearest;
+  return std::copysign(std::numeric_limits<float>::infinity(), value);
+}
+
 float updated_weight(float weight, float gradient) { return weight - 0.03125f * gradient; }
 
 namespace {
@@ -177,21 +207,32 @@ namespace {
 // What all backwards of one rank leave in one element.
 class ElementReference {
  public:
-  ElementReference(const ToyTraining& training, const Place& place, uint32_t step, float weight)
-      : training_(training), place_(place), step_(step), weight_(weight) {}
+  ElementReference(const ToyTraining& training, const ToyDtypes& dtypes, const Place& place,
+                   uint32_t step, float weight)
+      : training_(training),
+        dtypes_(dtypes),
+        place_(place),
+        step_(step),
+        weight_(rounded(weight, dtypes.compute)) {}
 
   float reduced() const {
     if (!training_.reduces_each_batch) return over_ranks(0, training_.accumulation);
     float sum = over_ranks(0, 1);
-    for (uint32_t m = 1; m < training_.accumulation; ++m) sum += over_ranks(m, m + 1);
+    for (uint32_t m = 1; m < training_.accumulation; ++m) {
+      sum = rounded(sum + over_ranks(m, m + 1), dtypes_.accumulate);
+    }
     return sum;
   }
 
  private:
   float over_ranks(uint32_t first, uint32_t last) const {
-    float sum = of_rank(0, first, last);
-    for (uint32_t rank = 1; rank < training_.world; ++rank) sum += of_rank(rank, first, last);
-    return sum;
+    if (training_.world == 1) return of_rank(0, first, last);  // nothing is sent
+    const auto sent = [&](uint32_t rank) {
+      return rounded(of_rank(rank, first, last), dtypes_.reduce);
+    };
+    float sum = sent(0);
+    for (uint32_t rank = 1; rank < training_.world; ++rank) sum += sent(rank);
+    return rounded(rounded(sum, dtypes_.reduce), dtypes_.accumulate);
   }
   float of_rank(uint32_t rank, uint32_t first, uint32_t last) const {
     float sum = 0;
@@ -201,14 +242,18 @@ class ElementReference {
           training_.is_missing(moment, place_.unit, place_.parameter)) {
         continue;
       }
-      const float begun = gradient_part(moment, place_, 0, weight_);
-      sum = m == first ? begun : sum + begun;
-      sum += gradient_part(moment, place_, 1, weight_);
+      sum = rounded(m == first ? part(moment, 0) : sum + part(moment, 0), dtypes_.accumulate);
+      sum = rounded(sum + part(moment, 1), dtypes_.accumulate);
     }
     return sum;
   }
+  float part(const Moment& moment, int which) const {
+    const float gradient = gradient_part(moment, place_, which, weight_);
+    return training_.bend == nullptr ? gradient : training_.bend(moment, place_, gradient);
+  }
 
   const ToyTraining& training_;
+  const ToyDtypes& dtypes_;
   Place place_;
   uint32_t step_;
   float weight_;
@@ -234,7 +279,7 @@ std::vector<Weights> train_reference(const ToyModel& model, const ToyTraining& t
         if (!model.units[u].parameters[p].is_trainable) continue;
         for (uint64_t i = 0; i < weights[u][p].size(); ++i) {
           float& weight = weights[u][p][i];
-          const ElementReference element(training, {u, p, i}, step, weight);
+          const ElementReference element(training, model.units[u].dtypes, {u, p, i}, step, weight);
           weight = updated_weight(weight, element.reduced());
         }
       }

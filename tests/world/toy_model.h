@@ -19,9 +19,17 @@ struct ToyParameter {
   bool is_trainable = true;
 };
 
+// STRATA_DTYPE_*, as in strata_unit_t.
+struct ToyDtypes {
+  int32_t compute = STRATA_DTYPE_F32;
+  int32_t reduce = STRATA_DTYPE_F32;
+  int32_t accumulate = STRATA_DTYPE_F32;
+};
+
 struct ToyUnit {
   std::string name;
   std::vector<ToyParameter> parameters;
+  ToyDtypes dtypes = {};
 
   bool is_trainable() const;
   uint64_t numel() const;  // without padding
@@ -46,6 +54,14 @@ ToyModel chain_model();
 ToyModel partly_frozen_model();
 // A random model with random ties.
 ToyModel random_model(uint64_t seed);
+// The model in these dtypes.
+ToyModel with_dtypes(ToyModel model, const ToyDtypes& dtypes);
+// The model with other dtypes from unit to unit, beginning with the first-th of a list of eight.
+ToyModel with_mixed_dtypes(ToyModel model, uint64_t first);
+
+// The nearest value of the dtype, ties to even; beyond the largest one infinity. In plain
+// arithmetic, apart from the kernels that are tested.
+float rounded(float value, int32_t dtype);
 
 // The model in the words of the contract. Without a layout: sizes only.
 class ToyDescription {
@@ -56,6 +72,7 @@ class ToyDescription {
 
   strata_model_t& model() { return model_; }
   strata_unit_t& unit(uint32_t index) { return units_[index]; }
+  const strata_unit_t& unit(uint32_t index) const { return units_[index]; }
   uint64_t offset(uint32_t unit, uint32_t parameter) const {
     return parameters_[unit][parameter].offset;
   }
@@ -96,6 +113,8 @@ struct ToyTraining {
   uint32_t accumulation = 1;
   bool reduces_each_batch = false;  // ranks are added in each micro-batch, not once a window
   IsMissing is_missing;             // empty: none
+  // What a gradient is instead of gradient_part(). Empty: the same.
+  std::function<float(const Moment&, const Place&, float gradient)> bend;
 };
 
 // By unit, parameter, element.

@@ -165,8 +165,7 @@ TEST(Training, SendsWhatItsStrategyEstimates) {
   const World world{0, 2, 0, 2, 0, 1};
   for (const char* strategy : {"ddp", "fsdp", "fsdp:reshard_after_forward=false"}) {
     const Trained trained = train({strategy, 2, 1, false, false});
-    const strategy::ModelDescription description(model->spec(), {}, STRATA_DTYPE_F32,
-                                                 STRATA_DTYPE_F32);
+    const strategy::ModelDescription description(model->spec(), {});
     const auto estimate = plugin::StrategyInstance::estimate(
         find_strategy(strategy), world, {STRATA_DEVICE_CPU, 0}, description.model());
     ASSERT_TRUE(estimate.ok()) << estimate.status().message();
