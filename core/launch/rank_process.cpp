@@ -14,7 +14,7 @@
 namespace strata::launch {
 namespace {
 
-constexpr int kExecDeadlineMs = 30'000;
+constexpr int kExecDeadlineMs = 10'000;
 
 struct Pipe {
   Descriptor read;
