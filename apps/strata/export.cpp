@@ -11,6 +11,7 @@
 #include "apps/strata/command.h"
 #include "strata/checkpoint/checkpoint.h"
 #include "strata/data/tokenizer.h"
+#include "strata/train/saving.h"
 #include "strata/zoo/model.h"
 #include "strata/zoo/weights.h"
 
@@ -56,8 +57,7 @@ Status export_checkpoint(const config::ExportConfig& config) {
   };
   STRATA_RETURN_IF_ERROR(make_folder(config.output_dir));
   STRATA_RETURN_IF_ERROR(zoo::write_weights(config.output_dir, *model, read_units, true));
-  STRATA_RETURN_IF_ERROR(model->save_config(config.output_dir));
-  return tokenizer->save(config.output_dir);
+  return train::write_companions(config.output_dir, *model, *tokenizer);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "strata/data/tokenizer.h"
 #include "strata/strategy/session.h"
 #include "strata/train/saving.h"
+#include "strata/zoo/weights.h"
 
 namespace strata::apps {
 namespace {
@@ -32,6 +33,27 @@ struct Loaded {
   at::Tensor prompt;  // (1, T)
 };
 
+Status check_prompt(const config::GenerateConfig& config, const zoo::Model& model,
+                    const std::vector<int32_t>& ids) {
+  const int64_t positions = model.max_positions();
+  const auto length = static_cast<int64_t>(ids.size());
+  // The last new token is not fed back.
+  if (length > positions || config.max_new_tokens - 1 > positions - length) {
+    return invalid_argument(fmt::format(
+        "generate: a prompt of {} tokens and --max-new-tokens {} need more than the model's {} "
+        "positions. HINT: {}",
+        length, config.max_new_tokens, positions,
+        length > positions ? fmt::format("a prompt of at most {} tokens", positions)
+                           : fmt::format("--max-new-tokens {}", positions - length + 1)));
+  }
+  const auto largest = std::max_element(ids.begin(), ids.end());
+  if (largest == ids.end() || *largest < model.vocab_size()) return {};
+  return invalid_argument(
+      fmt::format("generate: the prompt has token id {}, the model a vocabulary of {}. HINT: give "
+                  "the tokenizer that belongs to the model",
+                  *largest, model.vocab_size()));
+}
+
 Status load(const config::GenerateConfig& config, const config::PlacementConfig& placement,
             const train::Rank& rank, Loaded& out) {
   const std::string folder = config.checkpoint.empty() ? config.model : config.checkpoint;
@@ -44,9 +66,13 @@ Status load(const config::GenerateConfig& config, const config::PlacementConfig&
                     folder));
   }
   STRATA_ASSIGN_OR_RETURN(out.model, zoo::load_model(folder));
+  if (config.checkpoint.empty()) {
+    STRATA_RETURN_IF_ERROR(zoo::WeightFiles::open(folder, *out.model).status());
+  }
   STRATA_ASSIGN_OR_RETURN(
       out.tokenizer, data::load_tokenizer(config.tokenizer.empty() ? folder : config.tokenizer));
   const std::vector<int32_t> ids = out.tokenizer->encode(config.prompt);
+  STRATA_RETURN_IF_ERROR(check_prompt(config, *out.model, ids));
   out.prompt = at::tensor(std::vector<int64_t>(ids.begin(), ids.end())).unsqueeze(0);
   plugin::StrategyNeeds needs;
   needs.world_size = static_cast<uint32_t>(rank.world.size);

@@ -20,6 +20,9 @@ namespace {
 // How long a rank that has refused waits for others to have read why.
 constexpr std::chrono::milliseconds kRefusedDeadline{2'000};
 
+// What a CPU communicator can have.
+constexpr int kMostRanksOfNode = 256;
+
 // Of this process; 0 until it has met the others. What is refused before that, each rank says
 // itself.
 int own_rank = 0;
@@ -72,6 +75,13 @@ int launch_and_wait(const config::PlacementConfig& placement) {
             "--num-nodes {}: this command starts ranks on one node. HINT: start it by torchrun, "
             "srun or mpirun on every node",
             placement.num_nodes)),
+        false);
+  }
+  if (placement.devices > kMostRanksOfNode) {
+    return exit_code_of(
+        invalid_argument(fmt::format("--devices {}: one node has at most {} ranks here. HINT: this "
+                                     "machine has {} cores",
+                                     placement.devices, kMostRanksOfNode, launch::usable_cores())),
         false);
   }
   launch::LaunchPlan plan;

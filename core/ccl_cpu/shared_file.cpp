@@ -50,7 +50,9 @@ Failure make_shared_file(const char* name, size_t bytes, FileDescriptor* out) {
         (errno == EMFILE ? " (HINT: raise the limit of open files, ulimit -n)" : ""));
   }
   if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) {
-    return system_failure("sizing shared memory to " + std::to_string(bytes) + " bytes");
+    return system_failure(
+        "sizing shared memory to " + std::to_string(bytes) + " bytes" +
+        (errno == EFBIG ? " (HINT: shared memory counts as a file; raise ulimit -f)" : ""));
   }
   *out = std::move(file);
   return {};

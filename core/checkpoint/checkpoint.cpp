@@ -1,8 +1,11 @@
 #include "strata/checkpoint/checkpoint.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <stdio.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
@@ -18,6 +21,7 @@ using Json = nlohmann::json;
 
 constexpr const char* kFormat = "strata.checkpoint/1";
 constexpr const char* kPrefix = "checkpoint-";
+constexpr int64_t kMostRanks = 1 << 20;
 
 std::string rank_file(int rank) { return fmt::format("rank-{:05}.safetensors", rank); }
 
@@ -47,24 +51,51 @@ Status point_latest_to(const std::string& output_dir, int64_t step) {
   const fs::path fresh = fs::path(output_dir) / ".latest.new";
   std::error_code error;
   fs::remove(fresh, error);
+  error.clear();
   fs::create_directory_symlink(fs::path(folder_of(output_dir, step)).filename(), fresh, error);
   if (!error) fs::rename(fresh, link, error);
-  if (!error) return {};
+  if (!error) {
+    formats::sync_folder(output_dir);
+    return {};
+  }
   return io_error(fmt::format("checkpoint: cannot point '{}' to step {}: {}", link.string(), step,
                               error.message()));
 }
 
-void remove_old(const std::string& output_dir, int keep) {
+// Keeps the newest `keep` up to this step; later ones are of another run in the same folder.
+void remove_old(const std::string& output_dir, int64_t last_step, int keep) {
   std::vector<int64_t> steps;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(output_dir, error)) {
     const int64_t step = step_of(entry.path());
-    if (step >= 0 && entry.is_directory(error)) steps.push_back(step);
+    if (step >= 0 && step <= last_step && entry.is_directory(error)) steps.push_back(step);
   }
   std::sort(steps.rbegin(), steps.rend());
   for (size_t i = static_cast<size_t>(keep); i < steps.size(); ++i) {
     fs::remove_all(folder_of(output_dir, steps[i]), error);
   }
+}
+
+// Renames `part` to `folder`. What stood there, an earlier run's checkpoint of the same step, is
+// called `part` then: at no moment is neither of them there.
+Status put_in_place(const std::string& part, const std::string& folder) {
+  int failed = ::renameat2(AT_FDCWD, part.c_str(), AT_FDCWD, folder.c_str(), RENAME_NOREPLACE);
+  if (failed != 0 && errno == EEXIST) {
+    failed = ::renameat2(AT_FDCWD, part.c_str(), AT_FDCWD, folder.c_str(), RENAME_EXCHANGE);
+  }
+  std::error_code error;
+  if (failed != 0 && (errno == EINVAL || errno == ENOSYS)) {
+    // This file system can do neither at once.
+    fs::remove_all(folder, error);
+    fs::rename(part, folder, error);
+  } else if (failed != 0) {
+    error = std::error_code(errno, std::generic_category());
+  }
+  if (!error) return {};
+  return io_error(
+      fmt::format("checkpoint: cannot rename '{}' to '{}': {}. HINT: check the disk and the mode "
+                  "of the folder",
+                  part, folder, error.message()));
 }
 
 // "UNIT@OFFSET/KIND" in its parts; false if it is not of that form.
@@ -126,21 +157,28 @@ Status commit(const std::string& output_dir, int64_t step, int world_size,
   STRATA_RETURN_IF_ERROR(
       formats::write_json((fs::path(part) / "manifest.json").string(), manifest, -1));
   const std::string folder = folder_of(output_dir, step);
-  std::error_code error;
-  fs::remove_all(folder, error);  // an earlier run's checkpoint of this step
-  fs::rename(part, folder, error);
-  if (error) {
-    return io_error(
-        fmt::format("checkpoint: cannot rename '{}' to '{}': {}", part, folder, error.message()));
-  }
+  STRATA_RETURN_IF_ERROR(put_in_place(part, folder));
+  formats::sync_folder(output_dir);
   STRATA_RETURN_IF_ERROR(point_latest_to(output_dir, step));
-  if (keep > 0) remove_old(output_dir, keep);
+  discard(output_dir, step);  // what stood in its place
+  if (keep > 0) remove_old(output_dir, step, keep);
   return {};
 }
 
 void discard(const std::string& output_dir, int64_t step) {
   std::error_code error;
   fs::remove_all(part_folder_of(output_dir, step), error);
+}
+
+void discard_unfinished(const std::string& output_dir) {
+  std::error_code error;
+  std::vector<fs::path> unfinished;
+  for (const auto& entry : fs::directory_iterator(output_dir, error)) {
+    if (entry.path().extension() == ".part" && step_of(entry.path().stem()) >= 0) {
+      unfinished.push_back(entry.path());
+    }
+  }
+  for (const fs::path& part : unfinished) fs::remove_all(part, error);
 }
 
 // ---- Reader ----
@@ -172,13 +210,25 @@ Status Reader::read_manifest() {
   STRATA_ASSIGN_OR_RETURN(const std::string format, formats::get_string(manifest_, "format", path));
   if (format != kFormat) {
     return unsupported(
-        fmt::format("{}: format '{}', this version reads '{}'", path, format, kFormat));
+        fmt::format("{}: format '{}', this version reads '{}'. HINT: use the version that wrote it",
+                    path, format, kFormat));
   }
   STRATA_ASSIGN_OR_RETURN(step_, formats::get_int(manifest_, "step", path));
   STRATA_ASSIGN_OR_RETURN(const int64_t world, formats::get_int(manifest_, "world_size", path));
+  if (step_ < 0 || world < 1 || world > kMostRanks) {
+    return invalid_argument(
+        fmt::format("{}: step {}, world_size {}. HINT: the file is damaged; use another checkpoint",
+                    path, step_, world));
+  }
   world_size_ = static_cast<int>(world);
   if (!manifest_.contains("units") || !manifest_["units"].is_array()) {
-    return invalid_argument(fmt::format("{}: 'units' is missing", path));
+    return invalid_argument(fmt::format(
+        "{}: 'units' is missing. HINT: the file is damaged; use another checkpoint", path));
+  }
+  for (const Json& unit : manifest_["units"]) {
+    STRATA_ASSIGN_OR_RETURN(const std::string name,
+                            formats::get_string(unit, "name", path + ": units"));
+    STRATA_ASSIGN_OR_RETURN(numel_[name], formats::get_int(unit, "numel", path + ": units"));
   }
   state_ = manifest_.value("state", Json::object());
   return {};
@@ -196,8 +246,9 @@ Status Reader::index_files() {
       if (!parse_tensor_name(tensor.name, &unit, &piece.offset, &kind) ||
           tensor.dtype != formats::DType::kF32) {
         return invalid_argument(
-            fmt::format("{}: tensor '{}' is not an fp32 slice named UNIT@OFFSET/KIND", path,
-                        formats::describe(tensor)));
+            fmt::format("{}: tensor '{}' {} is not an fp32 slice named UNIT@OFFSET/KIND. HINT: the "
+                        "file is damaged; use another checkpoint",
+                        path, tensor.name, formats::describe(tensor)));
       }
       pieces_[unit][kind].push_back(std::move(piece));
     }
@@ -242,7 +293,9 @@ bool Reader::has_kind(const std::string& unit, const std::string& kind) const {
 Status Reader::read(const std::string& unit, const std::string& kind, int64_t offset, int64_t numel,
                     float* out) const {
   if (!has_kind(unit, kind)) {
-    return not_found(fmt::format("checkpoint: '{}' has no '{}' of unit '{}'", folder_, kind, unit));
+    return not_found(
+        fmt::format("checkpoint: '{}' has no '{}' of unit '{}'. HINT: is a rank's file missing?",
+                    folder_, kind, unit));
   }
   const std::vector<Piece>& pieces = pieces_.at(unit).at(kind);
   const int64_t end = offset + numel;
@@ -257,7 +310,8 @@ Status Reader::read(const std::string& unit, const std::string& kind, int64_t of
         files_[piece.file]->read(piece.tensor, done - piece.offset, std::as_writable_bytes(part)));
     done = until;
   }
-  const int64_t saved_end = pieces.back().offset + pieces.back().numel;
+  const auto numel_of_unit = numel_.find(unit);
+  const int64_t saved_end = numel_of_unit == numel_.end() ? end : numel_of_unit->second;
   if (done < std::min(end, saved_end)) {
     return invalid_argument(
         fmt::format("checkpoint: '{}' lacks elements from {} of '{}' of unit '{}'. HINT: is a "

@@ -44,13 +44,18 @@ std::string part_folder_of(const std::string& output_dir, int64_t step);
 Status write_rank_file(const std::string& folder, int rank, const std::vector<OwnedSlice>& slices);
 
 // Rank 0, once every rank has written: the manifest ("state" is the trainer's), the rename, the
-// link. `keep` > 0 deletes all but the newest `keep` complete checkpoints. [local]
+// link. A checkpoint of this step that was there is replaced at once: a kill leaves it or the new
+// one. `keep` > 0 deletes all but the newest `keep` complete checkpoints up to this step. [local]
 Status commit(const std::string& output_dir, int64_t step, int world_size,
               const model::ModelSpec& spec, const std::vector<model::FlatLayout>& layouts,
               const nlohmann::json& state, int keep);
 
 // Rank 0, if any rank failed: removes what was written. [local]
 void discard(const std::string& output_dir, int64_t step);
+
+// Rank 0, before it writes into a folder that no other run writes to: removes what runs that were
+// killed while saving have left. [local]
+void discard_unfinished(const std::string& output_dir);
 
 class Reader {
  public:
@@ -88,6 +93,7 @@ class Reader {
   int world_size_ = 0;
   nlohmann::json manifest_;
   nlohmann::json state_;
+  std::map<std::string, int64_t> numel_;  // of each unit as saved, padding included
   std::vector<std::shared_ptr<formats::SafetensorsFile>> files_;
   // By unit, then kind: pieces by rising offset.
   std::map<std::string, std::map<std::string, std::vector<Piece>>> pieces_;

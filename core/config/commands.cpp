@@ -47,6 +47,7 @@ FlagSet train_flags(TrainConfig& c) {
   flags.add("max-steps", &c.max_steps, "N", "updates to do").at_least(1);
   flags.add("num-train-epochs", &c.num_train_epochs, "X", "passes over the data")
       .above(0)
+      .at_most(1e6)
       .default_words("3 without --max-steps");
   flags.exclude("max-steps", "num-train-epochs", "each says how long to train");
   declare_seed(flags, c.seed);
@@ -58,6 +59,7 @@ FlagSet train_flags(TrainConfig& c) {
       .at_least(0);
   flags.add("save-total-limit", &c.save_total_limit, "N", "checkpoints to keep")
       .at_least(1)
+      .at_most(1'000'000)
       .default_words("all");
   flags.add("resume-from-checkpoint", &c.resume_from_checkpoint, "FOLDER|latest",
             "go on from this checkpoint, or from the newest in --output-dir");
@@ -89,7 +91,7 @@ FlagSet generate_flags(GenerateConfig& c) {
   flags.add("prompt", &c.prompt, "TEXT", "text to go on from").required();
   flags.add("max-new-tokens", &c.max_new_tokens, "N", "tokens to generate").at_least(1);
   flags.add("greedy", &c.greedy, "", "always take the most likely token");
-  flags.add("temperature", &c.temperature, "X", "divides the logits").above(0);
+  flags.add("temperature", &c.temperature, "X", "divides the logits").at_least(0.001);
   flags.add("top-k", &c.top_k, "N", "sample from the N most likely tokens; 0: from all")
       .at_least(0);
   flags.add("top-p", &c.top_p, "X", "sample from the fewest tokens that have this probability")
@@ -269,8 +271,7 @@ Result<Command> read_plugins_check(const std::vector<std::string>& args) {
   FlagSet flags("strata plugins check", "Runs a plugin and checks that it keeps the contract.");
   flags.positional("FILE", &config.file, "the plugin, or the name of a strategy");
   flags.add("devices", &config.devices, "N", "ranks to run it on").at_least(1).at_most(64);
-  flags.add("timeout", &config.timeout_s, "SECONDS", "deadline of every wait for another rank")
-      .above(0);
+  declare_timeout(flags, config.timeout_s);
   return read<PluginsCheckConfig>(std::move(flags), config, args, nullptr);
 }
 
@@ -350,12 +351,12 @@ Status unknown_command(const std::string& given, const std::string& family) {
     }
   }
   const std::string near = text::nearest(given, known);
-  return invalid_argument(
-      fmt::format("strata: {}. HINT: {}known are {}",
-                  given.empty() || given == family ? fmt::format("'{}' needs another word", family)
-                                                   : fmt::format("unknown command '{}'", given),
-                  near.empty() || given == family ? "" : fmt::format("did you mean '{}'? ", near),
-                  text::join(known)));
+  return invalid_argument(fmt::format(
+      "strata: {}. HINT: {}known are {}",
+      given == family && !family.empty() ? fmt::format("'{}' needs another word", family)
+                                         : fmt::format("unknown command '{}'", given),
+      near.empty() || given == family ? "" : fmt::format("did you mean '{}'? ", near),
+      text::join(known)));
 }
 
 bool is_help(const std::string& word) { return word == "--help" || word == "-h" || word == "help"; }
@@ -367,7 +368,7 @@ Result<Command> parse_command(std::span<const std::string> args) {
     return invalid_argument("strata: no command. HINT: strata --help lists the commands");
   }
   if (is_help(args[0]) && args.size() == 1) return Command(ShowText{overview()});
-  if (args[0] == "help") {
+  if (is_help(args[0])) {
     std::vector<std::string> turned(args.begin() + 1, args.end());
     turned.emplace_back("--help");
     return parse_command(turned);

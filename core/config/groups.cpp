@@ -25,10 +25,16 @@ void declare_placement(FlagSet& flags, PlacementConfig& c) {
       .at_most(kMaxRanks);
   flags.add("precision", &c.precision, "NAME", "number format of computation: 32");
   flags.add("accelerator", &c.accelerator, "NAME", "kind of device: auto, cpu");
-  flags.add("timeout", &c.timeout_s, "SECONDS", "deadline of every wait for another rank").above(0);
+  declare_timeout(flags, c.timeout_s);
   flags.add("check-plugin", &c.check_plugin, "", "check each call of the plugin for the contract");
   flags.add("all-ranks-output", &c.all_ranks_output, "",
             "show the output of every rank, not of rank 0 alone");
+}
+
+void declare_timeout(FlagSet& flags, double& seconds) {
+  flags.add("timeout", &seconds, "SECONDS", "deadline of every wait for another rank")
+      .at_least(0.001)
+      .at_most(1e6);
 }
 
 void declare_model(FlagSet& flags, std::string& model) {
@@ -48,7 +54,10 @@ void declare_data(FlagSet& flags, DataConfig& c) {
 }
 
 void declare_sequence_length(FlagSet& flags, int64_t& value) {
-  flags.add("sequence-length", &value, "TOKENS", "tokens of one sample").at_least(1);
+  flags
+      .add("sequence-length", &value, "TOKENS",
+           "tokens of one sample; each but the last predicts the next")
+      .at_least(2);
 }
 
 void declare_batch(FlagSet& flags, BatchConfig& c) {

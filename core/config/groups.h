@@ -13,6 +13,8 @@ namespace strata::config {
 void declare_model(FlagSet& flags, std::string& model);
 void declare_data(FlagSet& flags, DataConfig& config);
 void declare_sequence_length(FlagSet& flags, int64_t& value);
+// Of every wait for a peer: from a millisecond to what any clock here can count to.
+void declare_timeout(FlagSet& flags, double& seconds);
 void declare_placement(FlagSet& flags, PlacementConfig& config);
 void declare_batch(FlagSet& flags, BatchConfig& config);
 void declare_optimizer(FlagSet& flags, OptimizerConfig& config);

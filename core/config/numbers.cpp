@@ -74,7 +74,8 @@ std::string real_text(double value) {
   char buffer[32];
   const auto [end, error] = std::to_chars(buffer, buffer + sizeof buffer, value);
   std::string text(buffer, end);
-  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  const bool is_plain = std::isfinite(value) && text.find_first_of(".e") == std::string::npos;
+  if (is_plain) text += ".0";
   return text;
 }
 

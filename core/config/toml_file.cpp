@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <string>
 
 #include "strata/config/numbers.h"
 
@@ -58,23 +59,37 @@ FileEntry read_node(const toml::node& node) {
   return entry;
 }
 
+// Every rank reads the file again, so a pipe is refused, and so is a device, which may never end.
+Result<std::string> read_text(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (!std::filesystem::exists(status)) {
+    return not_found(
+        fmt::format("--config: '{}' does not exist. HINT: give the path of a TOML file", path));
+  }
+  if (!std::filesystem::is_regular_file(status)) {
+    return invalid_argument(
+        fmt::format("--config: '{}' cannot be read: it is a {}. HINT: give the path of a TOML file",
+                    path, std::filesystem::is_directory(status) ? "folder" : "pipe or a device"));
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::string content;
+  char buffer[4096];
+  while (file.read(buffer, sizeof buffer) || file.gcount() > 0) {
+    content.append(buffer, static_cast<size_t>(file.gcount()));
+  }
+  if (file.is_open() && !file.bad()) return content;
+  return io_error(fmt::format("--config: '{}' cannot be read: {}. HINT: see its mode", path,
+                              std::strerror(errno)));
+}
+
 }  // namespace
 
 Result<std::vector<FileEntry>> read_toml_file(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) {
-    return not_found(fmt::format("--config: '{}' does not exist", path));
-  }
-  std::ifstream file(path);
-  std::stringstream content;
-  if (std::filesystem::is_directory(path, error) || !(content << file.rdbuf())) {
-    return io_error(fmt::format(
-        "--config: '{}' cannot be read: {}", path,
-        std::filesystem::is_directory(path, error) ? "it is a folder" : std::strerror(errno)));
-  }
+  STRATA_ASSIGN_OR_RETURN(const std::string content, read_text(path));
   std::vector<FileEntry> entries;
   try {
-    const toml::table table = toml::parse(content.str(), path);
+    const toml::table table = toml::parse(content, path);
     for (const auto& [key, node] : table) {
       entries.push_back(read_node(node));
       entries.back().key = key.str();

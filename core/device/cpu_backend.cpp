@@ -34,7 +34,7 @@ CpuBackend::CpuBackend(const HostConfig& config, std::unique_ptr<CclMemory> ccl,
       ccl_(std::move(ccl)),
       shared_(std::make_shared<CpuQueue::Shared>()) {
   shared_->abort = std::move(abort);
-  shared_->timeout = config.timeout;
+  shared_->timeout = config.timeout + kHeadStart;
   shared_->trace = std::move(trace);
   compute_ = CpuQueue::create("compute", CpuQueue::Mode::kInline, shared_);
   queues_[compute_->handle()] = compute_;

@@ -71,6 +71,8 @@ Result<std::unique_ptr<CclMemory>> CclMemory::open(const std::string& library) {
   opened->library_ = library;
   opened->allocate_ = reinterpret_cast<AllocateFunction>(dlsym(handle, "ncclMemAlloc"));
   opened->free_ = reinterpret_cast<FreeFunction>(dlsym(handle, "ncclMemFree"));
+  opened->last_error_ =
+      reinterpret_cast<LastErrorFunction>(dlsym(handle, "ncclGetLastError"));  // may be absent
   if (opened->allocate_ == nullptr || opened->free_ == nullptr) {
     return unsupported(fmt::format(
         "device: '{}' has no ncclMemAlloc and ncclMemFree, so it is not a communication library "
@@ -84,7 +86,9 @@ Result<void*> CclMemory::allocate(uint64_t bytes) const {
   void* data = nullptr;
   const int result = allocate_(&data, bytes);
   if (result != 0 || data == nullptr) {
-    return out_of_memory(fmt::format("but ncclMemAlloc of '{}' failed with {}", library_, result));
+    const char* why = last_error_ == nullptr ? nullptr : last_error_(nullptr);
+    return out_of_memory(fmt::format("but ncclMemAlloc of '{}' failed with {}{}", library_, result,
+                                     why == nullptr ? "" : std::string(": ") + why));
   }
   if (reinterpret_cast<uintptr_t>(data) % kPage != 0) {
     free_(data);

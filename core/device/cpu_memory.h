@@ -24,9 +24,11 @@ class CclMemory {
  private:
   using AllocateFunction = int (*)(void** data, size_t bytes);
   using FreeFunction = int (*)(void* data);
+  using LastErrorFunction = const char* (*)(void* comm);
   std::string library_;
   AllocateFunction allocate_ = nullptr;
   FreeFunction free_ = nullptr;
+  LastErrorFunction last_error_ = nullptr;
 };
 
 // Plain memory. Large blocks are mappings of their own, in huge pages where the system has them, so

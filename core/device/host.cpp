@@ -146,7 +146,8 @@ Result<bool> Host::query(strata_event_t event) { return backend_->query(event); 
 
 Status Host::synchronize(strata_event_t event, const std::string& what,
                          std::chrono::milliseconds timeout) {
-  return backend_->synchronize(event, what, timeout.count() == 0 ? config_.timeout : timeout);
+  return backend_->synchronize(event, what,
+                               timeout.count() == 0 ? config_.timeout + kHeadStart : timeout);
 }
 
 Status Host::copy(strata_stream_t stream, void* dst, const void* src, uint64_t bytes) {

@@ -31,6 +31,8 @@ class Memory;
 class ThreadPool;
 class Trace;
 
+inline constexpr std::chrono::milliseconds kHeadStart{500};
+
 struct HostConfig {
   strata_device_t device = {STRATA_DEVICE_CPU, 0};
   World world;
@@ -41,9 +43,11 @@ struct HostConfig {
   std::string ccl_library;
   // Absolute path of libstrata_device_cuda.so; not looked at on CPU.
   std::string device_library;
-  std::chrono::milliseconds timeout = std::chrono::minutes(10);  // of every wait
-  uint64_t device_limit = 0;                                     // bytes of device memory; 0: none
-  uint64_t host_limit = 0;  // bytes of host memory, pinned included; 0: none
+  // Of every wait. One for a stream lasts kHeadStart longer: a collective in it that waits for a
+  // rank has the same deadline, and can name the rank.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  uint64_t device_limit = 0;  // bytes of device memory; 0: none
+  uint64_t host_limit = 0;    // bytes of host memory, pinned included; 0: none
   // False: side streams of the CPU run their work in the calling thread, when it is queued.
   bool use_stream_threads = true;
   int threads = 1;  // of parallel_for, the caller's included

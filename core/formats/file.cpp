@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 #include <utility>
 
 namespace strata::formats {
@@ -36,15 +38,10 @@ Status write_error(const std::string& path, const char* action, int error) {
                               write_hint(error)));
 }
 
-// Also syncs the folder's own entry for a file that was renamed in it. Some file systems cannot
-// sync folders; the rename itself has been done then.
-void sync_folder(const std::string& path) {
+// Also syncs the folder's own entry for a file that was renamed in it.
+void sync_parent(const std::string& path) {
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
-  const std::string folder = parent.empty() ? std::string(".") : parent.string();
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;
-  ::fsync(fd);
-  ::close(fd);
+  sync_folder(parent.empty() ? std::string(".") : parent.string());
 }
 
 // "a/b.json" -> "a/.b.json.PID.N.part"
@@ -67,12 +64,19 @@ Status read_error(const std::string& path, int error) {
 }  // namespace
 
 Result<std::string> read_file(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return read_error(path, errno);
   struct stat info {};
   int error = ::fstat(fd, &info) != 0 ? errno : S_ISDIR(info.st_mode) ? EISDIR : 0;
+  if (error == 0 && !S_ISREG(info.st_mode)) {
+    ::close(fd);
+    return invalid_argument(
+        fmt::format("cannot read '{}': it is a pipe or a device. HINT: every rank reads it, more "
+                    "than once; give a file",
+                    path));
+  }
   std::string content;
-  // One more than the size shows the end of the file. Pipes and files of /proc tell no size.
+  // One more than the size shows the end of the file. Files of /proc tell no size.
   if (error == 0) content.resize(std::max<size_t>(static_cast<size_t>(info.st_size) + 1, 4096));
   size_t filled = 0;
   while (error == 0) {
@@ -156,8 +160,44 @@ Status AtomicFile::commit() {
     ::unlink(temporary_.c_str());
     return write_error(path_, "write", error);
   }
-  sync_folder(path_);
+  sync_parent(path_);
   return {};
+}
+
+void sync_folder(const std::string& folder) {
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;
+  ::fsync(fd);
+  ::close(fd);
+}
+
+// ---- FolderLock ----
+
+Result<FolderLock> FolderLock::take(const std::string& folder, std::chrono::milliseconds patience) {
+  FolderLock lock;
+  lock.fd_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock.fd_ < 0) return write_error(folder, "lock", errno);
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (::flock(lock.fd_, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
+    if (errno != EWOULDBLOCK) break;  // the file system has no locks
+    if (std::chrono::steady_clock::now() >= deadline) {
+      return io_error(fmt::format("another process is writing to '{}'", folder));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // between two tries
+  }
+  return lock;
+}
+
+FolderLock::FolderLock(FolderLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+
+FolderLock& FolderLock::operator=(FolderLock&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+FolderLock::~FolderLock() {
+  if (fd_ >= 0) ::close(fd_);
 }
 
 }  // namespace strata::formats

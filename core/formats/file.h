@@ -2,6 +2,7 @@
 #ifndef STRATA_FORMATS_FILE_H_
 #define STRATA_FORMATS_FILE_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -14,8 +15,8 @@ namespace strata::formats {
 
 // The whole content of a file.
 //
-// Returns not_found (no such file), invalid_argument (a folder), io_error (unreadable); each names
-// the path.
+// Returns not_found (no such file), invalid_argument (a folder, a pipe, a device), io_error
+// (unreadable); each names the path.
 Result<std::string> read_file(const std::string& path);
 
 // Replaces `path` by `content`: a reader sees the old file or the new one, never a part, also
@@ -54,6 +55,28 @@ class AtomicFile {
 
   std::string path_;
   std::string temporary_;
+  int fd_ = -1;
+};
+
+// Syncs the names in a folder to disk, after a rename in it. Some file systems cannot; the rename
+// itself has been done then.
+void sync_folder(const std::string& folder);
+
+// One process at a time writes to a folder: a lock on the folder itself, which leaves no file and
+// ends with the process, however that ends. File systems without locks let everybody in.
+class FolderLock {
+ public:
+  // Waits up to `patience` for another process to end.
+  //
+  // Returns io_error when the folder cannot be opened, or another process holds it.
+  static Result<FolderLock> take(const std::string& folder, std::chrono::milliseconds patience);
+
+  FolderLock(FolderLock&& other) noexcept;
+  FolderLock& operator=(FolderLock&& other) noexcept;
+  ~FolderLock();
+
+ private:
+  FolderLock() = default;
   int fd_ = -1;
 };
 

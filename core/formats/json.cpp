@@ -31,10 +31,18 @@ std::string reason(const std::string& what) {
   return colon == std::string::npos ? what : what.substr(colon + 2);
 }
 
-// Remembers the keys of every open object, to find one that comes twice.
-class DuplicateKeys {
+// What is read here nests less than ten levels; printing a value recurses.
+constexpr int kDeepest = 100;
+
+// Looks on while a text is parsed: remembers the keys of every open object, to find one that comes
+// twice, and leaves out what nests too deeply.
+class Watcher {
  public:
-  bool operator()(int, Json::parse_event_t event, Json& parsed) {
+  bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
+    if (depth >= kDeepest) {
+      is_too_deep_ = true;
+      return false;
+    }
     switch (event) {
       case Json::parse_event_t::object_start: open_.emplace_back(); break;
       case Json::parse_event_t::object_end: open_.pop_back(); break;
@@ -47,6 +55,7 @@ class DuplicateKeys {
     }
     return true;
   }
+  bool is_too_deep() const { return is_too_deep_; }
   bool found() const { return found_; }
   const std::string& first() const { return first_; }
 
@@ -54,6 +63,7 @@ class DuplicateKeys {
   std::vector<std::set<std::string>> open_;
   std::string first_;
   bool found_ = false;
+  bool is_too_deep_ = false;
 };
 
 Result<const Json*> member(const Json& object, const std::string& key, const std::string& where) {
@@ -86,9 +96,13 @@ bool is_absent(const Json& object, const std::string& key) {
 }  // namespace
 
 Result<Json> parse_json(std::string_view text, const std::string& where) {
-  DuplicateKeys keys;
+  Watcher keys;
   try {
     Json value = Json::parse(text.begin(), text.end(), std::ref(keys));
+    if (keys.is_too_deep())
+      return invalid_argument(
+          fmt::format("{}: its values nest more than {} levels deep. HINT: the file is damaged",
+                      where, kDeepest));
     if (keys.found())
       return invalid_argument(
           fmt::format("{}: the key '{}' stands twice in one object. HINT: keep one of them", where,

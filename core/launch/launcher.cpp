@@ -250,7 +250,10 @@ void Launch::handle_signal(int signal) {
       [[fallthrough]];
     case SIGTERM:
     case SIGHUP:
-    case SIGQUIT: stop_signals_.insert(signal); break;
+    case SIGQUIT:
+      stop_signals_.insert(signal);
+      send_to_all(signal);
+      return send_to_all(SIGCONT);  // a stopped process does not take the signal
     default: break;
   }
   send_to_all(signal);
@@ -287,8 +290,11 @@ void Launch::enter(Phase phase) {
   switch (phase) {
     case Phase::kRunning: break;
     case Phase::kGrace: {
-      const bool was_killed = ranks_[first_failed_].process.ending().signal != 0;
-      deadline_ = Clock::now() + (was_killed ? milliseconds(0) : plan_.grace);
+      const Ending& ending = ranks_[first_failed_].process.ending();
+      const bool has_refused = ending.signal == 0 && ending.exit_code == plan_.user_error_code;
+      deadline_ = Clock::now() + (ending.signal != 0 ? milliseconds(0)
+                                  : has_refused      ? plan_.refusal_grace
+                                                     : plan_.grace);
       break;
     }
     case Phase::kTerminated:
@@ -347,7 +353,9 @@ LaunchOutcome Launch::outcome() const {
   std::string message = fmt::format("strata: rank {} (pid {}) {}", failed.process.rank(),
                                     failed.process.pid(), ending.text());
   if (plan_.ranks > 1) message += ", so the other ranks were ended";
-  if (ending.signal == SIGKILL) {
+  if (ending.signal == SIGPIPE) {
+    message += ". HINT: what read its output has ended";
+  } else if (ending.signal == SIGKILL) {
     message += ". HINT: if nobody did this by hand, the machine ran out of memory; see dmesg";
   }
   const std::string tail =

@@ -30,7 +30,9 @@ struct LaunchPlan {
   // The exit code of a rank that has told its user what he did wrong. Ranks often find the same
   // mistake at the same time: if rank 0 ends with this code, its words are the only ones.
   int user_error_code = 2;
-  // After a rank ended with an exit code: how long others may take to end by themselves.
+  // After a rank ended with that code: how long rank 0 may take to say why, on a busy machine.
+  std::chrono::milliseconds refusal_grace{3000};
+  // After a rank ended with another exit code: how long others may take to end by themselves.
   std::chrono::milliseconds grace{200};
   // From SIGTERM to SIGKILL. Both together stay below one second.
   std::chrono::milliseconds termination{500};

@@ -14,7 +14,7 @@
 namespace strata::launch {
 namespace {
 
-constexpr int kExecDeadlineMs = 30'000;
+constexpr int kExecDeadlineMs = 10'000;
 
 struct Pipe {
   Descriptor read;
@@ -24,7 +24,9 @@ struct Pipe {
 Result<Pipe> make_pipe() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
-    return io_error(fmt::format("launch: no pipe: {}", std::strerror(errno)));
+    return io_error(
+        fmt::format("launch: no pipe: {}. HINT: raise the limit of open files, ulimit -n",
+                    std::strerror(errno)));
   }
   return Pipe{Descriptor(ends[0]), Descriptor(ends[1])};
 }

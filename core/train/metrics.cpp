@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "strata/formats/file.h"
+
 namespace strata::train {
 namespace {
 
@@ -19,18 +21,24 @@ std::string lines_before(const std::string& path, int64_t first_step) {
   for (std::string line; std::getline(in, line);) {
     const Json object = Json::parse(line, nullptr, false);
     if (object.is_discarded() || !object.contains("step")) continue;  // a line cut by a kill
-    if (object["step"].get<int64_t>() < first_step) kept += line + '\n';
+    const Json& step = object["step"];
+    if (step.is_number_integer() && step.get<int64_t>() < first_step) kept += line + '\n';
   }
   return kept;
+}
+
+Status write_error(const std::string& path) {
+  return io_error(fmt::format("metrics: cannot write '{}': {}. HINT: is the disk full?", path,
+                              std::strerror(errno)));
 }
 
 }  // namespace
 
 Result<MetricsFile> MetricsFile::open(const std::string& path, int64_t first_step) {
   const std::string kept = lines_before(path, first_step);
-  std::ofstream file(path, std::ios::trunc);
-  file << kept << std::flush;
-  if (!file) return io_error(fmt::format("metrics: cannot write '{}': {}", path, strerror(errno)));
+  STRATA_RETURN_IF_ERROR(formats::write_file_atomically(path, kept));
+  std::ofstream file(path, std::ios::app);
+  if (!file) return write_error(path);
   return MetricsFile(path, std::move(file));
 }
 
@@ -49,9 +57,7 @@ Status MetricsFile::append(const StepMetrics& m) {
                        {"device_peak_bytes", m.device_peak_bytes},
                        {"host_peak_bytes", m.host_peak_bytes}};
   file_ << object.dump() << '\n' << std::flush;
-  if (!file_)
-    return io_error(fmt::format("metrics: cannot write '{}': {}", path_, strerror(errno)));
-  return {};
+  return file_ ? Status() : write_error(path_);
 }
 
 std::string to_json(const Summary& s) {

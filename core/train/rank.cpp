@@ -2,12 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <set>
+#include <string>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 #include "strata/base/log.h"
+#include "strata/base/text.h"
 #include "strata/plugin/capabilities.h"
 
 namespace strata::train {
@@ -18,7 +23,42 @@ class ThreadErrorSink final : public plugin::ErrorSink {
   std::string take() override { return device::take_error().text; }
 };
 
+// What a rank finds when another has failed.
+bool is_consequence(Code code) {
+  return code == Code::kAborted || code == Code::kPeerLost || code == Code::kTimeout;
+}
+
+// Flags that may differ from rank to rank: where things are, and what is shown.
+bool may_differ(const std::string& line) {
+  static const std::set<std::string> kMayDiffer = {
+      "model",       "data",        "tokenizer", "output-dir",      "resume-from-checkpoint",
+      "plugin-path", "no-progress", "devices",   "all-ranks-output"};
+  return line.empty() || line[0] == '#' || kMayDiffer.contains(line.substr(0, line.find(" = ")));
+}
+
 }  // namespace
+
+Status check_same_request(const Rank& rank, const std::string& request, double timeout_s) {
+  if (rank.store == nullptr || rank.world.size == 1) return {};
+  if (rank.is_first()) return rank.store->set("request", request);
+  const std::chrono::milliseconds timeout(static_cast<int64_t>(timeout_s * 1000));
+  STRATA_ASSIGN_OR_RETURN(const std::string wanted, rank.store->get("request", timeout));
+  std::vector<std::string> differing[2];  // here, on rank 0
+  const std::vector<std::string> lines[2] = {text::split(request, '\n'), text::split(wanted, '\n')};
+  for (int side = 0; side < 2; ++side) {
+    for (const std::string& line : lines[side]) {
+      const auto& other = lines[1 - side];
+      if (!may_differ(line) && std::find(other.begin(), other.end(), line) == other.end()) {
+        differing[side].push_back(line);
+      }
+    }
+  }
+  if (differing[0].empty() && differing[1].empty()) return {};
+  return invalid_argument(fmt::format(
+      "train: this rank was asked for [{}], rank 0 for [{}]. HINT: start every rank with the same "
+      "flags, and give it the same text",
+      text::join(differing[0]), text::join(differing[1])));
+}
 
 plugin::HostOffer host_offer() {
   static ThreadErrorSink sink;
@@ -69,7 +109,8 @@ Status agree(const Rank& rank, const std::string& what, const Status& mine, doub
       return said.status().with_context(fmt::format("waiting for rank {} at '{}'", other, what));
     }
     const auto other_code = static_cast<Code>(std::stoi(*said));
-    if (first.ok() && other_code != Code::kOk) {
+    if (other_code != Code::kOk &&
+        (first.ok() || (is_consequence(first.code()) && !is_consequence(other_code)))) {
       first =
           Status(other_code, fmt::format("rank {}: {}", other, said->substr(said->find(' ') + 1)));
     }

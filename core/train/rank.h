@@ -46,6 +46,13 @@ std::string library_folder();
 // [collective]
 Status agree(const Rank& rank, const std::string& what, const Status& mine, double timeout_s);
 
+// Checks that this rank was asked for what rank 0 was: lines "name = value", of which those that
+// say where something lies may differ. Ranks that another launcher has started may have other flags
+// or other files. [collective]
+//
+// Returns   kInvalidArgument  the lines that differ
+Status check_same_request(const Rank& rank, const std::string& request, double timeout_s);
+
 }  // namespace strata::train
 
 #endif  // STRATA_TRAIN_RANK_H_

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 
@@ -12,6 +13,7 @@
 #include "strata/checkpoint/checkpoint.h"
 #include "strata/device/process_stats.h"
 #include "strata/formats/file.h"
+#include "strata/formats/hash.h"
 #include "strata/optim/adamw.h"
 #include "strata/optim/schedule.h"
 #include "strata/train/saving.h"
@@ -19,11 +21,15 @@
 #include "strata/train/tables.h"
 #include "strata/train/training.h"
 #include "strata/train/workload.h"
+#include "strata/zoo/model.h"
 
 namespace strata::train {
 namespace {
 
 namespace fs = std::filesystem;
+
+// A run that was killed holds its output folder until its last process is gone.
+constexpr std::chrono::seconds kFolderPatience{2};
 
 // Everything of one run on one rank, in the order in which it is made.
 class Run {
@@ -34,6 +40,7 @@ class Run {
   RunOutcome operator()() {
     RunOutcome outcome;
     outcome.status = agree(rank_, "load", load(), config_.placement.timeout_s);
+    if (outcome.status.ok()) outcome.status = agree(rank_, "request", check_request(), timeout());
     if (outcome.status.ok()) outcome.status = agree(rank_, "prepare", prepare(), timeout());
     if (outcome.status.ok()) outcome.status = agree(rank_, "output", open_output(), timeout());
     if (outcome.status.ok()) {
@@ -58,12 +65,33 @@ class Run {
                                                                       workload_.model->spec())));
     if (!config_.resume_from_checkpoint.empty()) {
       STRATA_ASSIGN_OR_RETURN(resume_, checkpoint::Reader::open(config_.resume_from_checkpoint));
+      STRATA_RETURN_IF_ERROR(zoo::check_same_model(resume_->folder(), config_.model));
     }
     return {};
   }
 
-  // Makes session and optimizer, fills the weights; writes nothing.
+  Status check_request() {
+    formats::Hash64 text;
+    text.update(std::as_bytes(workload_.dataset->tokens()));
+    return check_same_request(
+        rank_,
+        fmt::format("{}tokens of the text = {}, hash {}\nstep to go on from = {}\n",
+                    config::effective_config(config_), workload_.dataset->token_count(), text.hex(),
+                    resume_.has_value() ? resume_->step() : 0),
+        timeout());
+  }
+
+  // Makes session and optimizer, fills the weights; writes nothing. A rank that fails here does not
+  // let the others wait in a collective.
   Status prepare() {
+    const Status prepared = prepare_session();
+    if (!prepared.ok() && training_.session != nullptr) {
+      training_.session->abort(prepared.message());
+    }
+    return prepared;
+  }
+
+  Status prepare_session() {
     STRATA_RETURN_IF_ERROR(attach_training(config_.placement, config_.batch, config_.optimizer,
                                            rank_, *strategy_, *workload_.model, training_));
     return fill_weights();
@@ -102,12 +130,30 @@ class Run {
                       "written",
                       config_.output_dir, error.message()));
     }
+    STRATA_RETURN_IF_ERROR(own_output_folder());
     STRATA_RETURN_IF_ERROR(
         formats::write_file_atomically((fs::path(config_.output_dir) / "config.toml").string(),
                                        config::effective_config(config_)));
     STRATA_ASSIGN_OR_RETURN(
         metrics_, MetricsFile::open((fs::path(config_.output_dir) / "metrics.jsonl").string(),
                                     resume_.has_value() ? resume_->step() + 1 : 1));
+    return {};
+  }
+
+  // From here on no other run writes there, and nothing of an earlier one passes for this run's.
+  Status own_output_folder() {
+    auto lock = formats::FolderLock::take(config_.output_dir, kFolderPatience);
+    if (!lock.ok()) {
+      return Status(lock.status().code(),
+                    fmt::format("train: --output-dir '{}': {}. HINT: give each run a folder of its "
+                                "own",
+                                config_.output_dir, lock.status().message()));
+    }
+    folder_lock_ = std::move(*lock);
+    checkpoint::discard_unfinished(config_.output_dir);
+    std::error_code error;
+    fs::remove(fs::path(config_.output_dir) / "summary.json", error);
+    if (!resume_.has_value()) fs::remove(fs::path(config_.output_dir) / "latest", error);
     return {};
   }
 
@@ -218,6 +264,7 @@ class Run {
   Workload workload_;
   std::optional<plugin::ResolvedStrategy> strategy_;
   std::optional<checkpoint::Reader> resume_;
+  std::optional<formats::FolderLock> folder_lock_;
   Training training_;
   std::optional<MetricsFile> metrics_;
   int64_t first_step_ = 1;

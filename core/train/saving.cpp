@@ -50,12 +50,25 @@ Status make_part_folder(const SavePoint& point) {
   return io_error(fmt::format("checkpoint: cannot make '{}': {}", folder, error.message()));
 }
 
-Status write_companions(const std::string& folder, const Workload& workload) {
-  STRATA_RETURN_IF_ERROR(workload.model->save_config(folder));
-  return workload.tokenizer->save(folder);
+Status set_end_token(const std::string& path, int32_t id) {
+  STRATA_ASSIGN_OR_RETURN(Json object, formats::read_json(path));
+  if (object.is_object() && object.value("eos_token_id", Json()) == Json(id)) return {};
+  object["eos_token_id"] = id;
+  return formats::write_json(path, object);
 }
 
 }  // namespace
+
+Status write_companions(const std::string& folder, const zoo::Model& model,
+                        const data::Tokenizer& tokenizer) {
+  STRATA_RETURN_IF_ERROR(model.save_config(folder));
+  if (const std::optional<int32_t> end = tokenizer.end_id()) {
+    for (const char* name : {"config.json", "generation_config.json"}) {
+      STRATA_RETURN_IF_ERROR(set_end_token((fs::path(folder) / name).string(), *end));
+    }
+  }
+  return tokenizer.save(folder);
+}
 
 Result<std::unique_ptr<optim::AdamW>> make_optimizer(const config::OptimizerConfig& config,
                                                      const strategy::Session& session,
@@ -124,7 +137,9 @@ Status save_checkpoint(const SavePoint& point, const Rank& rank, double timeout_
   const std::string folder = checkpoint::part_folder_of(point.output_dir, point.step);
   Status written =
       checkpoint::write_rank_file(folder, rank.world.rank, owned_slices(session, optimizer));
-  if (written.ok() && rank.is_first()) written = write_companions(folder, workload);
+  if (written.ok() && rank.is_first()) {
+    written = write_companions(folder, *workload.model, *workload.tokenizer);
+  }
   written = agree(rank, what + "files", written, timeout_s);
   Status committed = written;
   if (rank.is_first() && written.ok()) {
@@ -153,10 +168,18 @@ Result<ResumePoint> restore(const checkpoint::Reader& reader, strategy::Session&
   const std::string where = reader.folder() + "/manifest.json: state";
   const Json& state = reader.state();
   if (!state.contains("sampler") || !state.contains("optimizer")) {
-    return invalid_argument(where + " has no sampler or no optimizer");
+    return invalid_argument(where +
+                            " has no sampler or no optimizer. HINT: the file is damaged; use "
+                            "another checkpoint");
   }
   STRATA_ASSIGN_OR_RETURN(const int64_t updates,
                           formats::get_int(state["optimizer"], "step", where));
+  if (updates < 0 || updates > reader.step()) {
+    return invalid_argument(
+        fmt::format("{}: {} updates of the optimizer after {} steps. HINT: the file is damaged; "
+                    "use another checkpoint",
+                    where, updates, reader.step()));
+  }
   optimizer.set_step_count(updates);
   STRATA_RETURN_IF_ERROR(sampler.restore(state["sampler"]));
   return ResumePoint{reader.step()};

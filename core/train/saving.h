@@ -48,6 +48,12 @@ Status save_checkpoint(const SavePoint& point, const Rank& rank, double timeout_
                        strategy::Session& session, const optim::AdamW& optimizer,
                        const Workload& workload);
 
+// What lies beside the weights: config.json, generation_config.json, the tokenizer's files. The end
+// token in them is the tokenizer's, at which `strata generate` stops, so that Hugging Face's
+// libraries stop there, too. [local]
+Status write_companions(const std::string& folder, const zoo::Model& model,
+                        const data::Tokenizer& tokenizer);
+
 struct ResumePoint {
   int64_t step = 0;  // done
 };

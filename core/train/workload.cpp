@@ -82,6 +82,12 @@ Result<Workload> load_workload(const config::TrainConfig& config, const Rank& ra
   const double epochs = config.num_train_epochs.value_or(0);
   workload.max_steps = config.max_steps.value_or(static_cast<int64_t>(
       std::ceil(epochs * static_cast<double>(workload.sampler->steps_per_epoch()))));
+  if (config.optimizer.warmup_steps > workload.max_steps) {
+    return invalid_argument(fmt::format(
+        "train: --warmup-steps {}: are more than the {} steps of --num-train-epochs {}. HINT: at "
+        "most --warmup-steps {}",
+        config.optimizer.warmup_steps, workload.max_steps, epochs, workload.max_steps));
+  }
   return workload;
 }
 

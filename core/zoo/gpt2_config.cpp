@@ -123,6 +123,8 @@ Status check_keys(const json& object, const std::string& where) {
   return {};
 }
 
+constexpr int64_t kMostLayers = 10'000;
+
 Status check_positive(int64_t value, const char* key, const std::string& where) {
   if (value >= 1 && value <= (int64_t{1} << 31)) return {};
   return invalid_argument(
@@ -142,9 +144,9 @@ Status check_unsupported(const json& object, const std::string& where) {
     if (is_on) return unsupported(fmt::format("{}: {} = true is not supported", where, key));
   }
   if (const auto pruned = object.find("pruned_heads"); pruned != object.end() && !pruned->empty()) {
-    return unsupported(fmt::format(
-        "{}: pruned_heads = {} is not supported. HINT: a model with all of its heads", where,
-        pruned->dump()));
+    return unsupported(
+        fmt::format("{}: pruned_heads = {} is not supported. HINT: a model with all of its heads",
+                    where, pruned->dump()));
   }
   return {};
 }
@@ -154,6 +156,10 @@ Status check_values(const Gpt2Config& c, const std::string& where) {
   STRATA_RETURN_IF_ERROR(check_positive(c.n_positions, "n_positions", where));
   STRATA_RETURN_IF_ERROR(check_positive(c.n_embd, "n_embd", where));
   STRATA_RETURN_IF_ERROR(check_positive(c.n_layer, "n_layer", where));
+  if (c.n_layer > kMostLayers) {
+    return invalid_argument(
+        fmt::format("{}: n_layer is {}. HINT: at most {}", where, c.n_layer, kMostLayers));
+  }
   STRATA_RETURN_IF_ERROR(check_positive(c.n_head, "n_head", where));
   STRATA_RETURN_IF_ERROR(check_positive(c.n_inner, "n_inner", where));
   STRATA_RETURN_IF_ERROR(check_probability(c.resid_pdrop, "resid_pdrop", where));
@@ -220,6 +226,26 @@ Result<Gpt2Config> parse_gpt2_config(const json& object, const std::string& wher
       formats::get_string_or(object, "activation_function", c.activation_function, where));
   STRATA_RETURN_IF_ERROR(check_values(c, where));
   return c;
+}
+
+std::string difference(const Gpt2Config& a, const Gpt2Config& b) {
+  std::vector<std::string> out;
+  const auto compare = [&](const char* name, const auto& left, const auto& right) {
+    if (left != right) out.push_back(fmt::format("{} {} and {}", name, left, right));
+  };
+  compare("vocab_size", a.vocab_size, b.vocab_size);
+  compare("n_positions", a.n_positions, b.n_positions);
+  compare("n_embd", a.n_embd, b.n_embd);
+  compare("n_layer", a.n_layer, b.n_layer);
+  compare("n_head", a.n_head, b.n_head);
+  compare("n_inner", a.n_inner, b.n_inner);
+  compare("activation_function", a.activation_function, b.activation_function);
+  compare("layer_norm_epsilon", a.layer_norm_epsilon, b.layer_norm_epsilon);
+  compare("scale_attn_weights", a.scale_attn_weights, b.scale_attn_weights);
+  compare("scale_attn_by_inverse_layer_idx", a.scale_attn_by_inverse_layer_idx,
+          b.scale_attn_by_inverse_layer_idx);
+  compare("tie_word_embeddings", a.tie_word_embeddings, b.tie_word_embeddings);
+  return text::join(out);
 }
 
 }  // namespace strata::zoo

@@ -34,6 +34,10 @@ struct Gpt2Config {
 // Checks every field: unknown ones, types, ranges, sizes that must divide. `where` opens messages.
 Result<Gpt2Config> parse_gpt2_config(const nlohmann::json& json, const std::string& where);
 
+// "" or the fields in which two models would compute something else from the same weights:
+// "n_head 4 and 2". Rates of dropout are none.
+std::string difference(const Gpt2Config& a, const Gpt2Config& b);
+
 }  // namespace strata::zoo
 
 #endif  // STRATA_ZOO_GPT2_CONFIG_H_

@@ -82,6 +82,12 @@ class Model {
 //           kUnsupported      a model_type or an option that is not here
 Result<std::unique_ptr<Model>> load_model(const std::string& path);
 
+// Checks that a checkpoint's configuration and the model's, each a config.json or a folder with
+// one, compute the same from the same weights. A checkpoint without one passes.
+//
+// Returns   kInvalidArgument  the fields that differ
+Status check_same_model(const std::string& checkpoint, const std::string& model);
+
 }  // namespace strata::zoo
 
 #endif  // STRATA_ZOO_MODEL_H_

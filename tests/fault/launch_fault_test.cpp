@@ -54,6 +54,18 @@ TEST_F(LaunchTest, ARankThatIgnoresSigtermIsKilledInTime) {
                            Not(HasSubstr("rank 1"))));
 }
 
+TEST_F(LaunchTest, StoppedRanksEndWithTheirLauncher) {
+  start({"2", "wait"});
+  const auto pids = all_tell("waits", 2);
+  ASSERT_EQ(pids.size(), 2u);
+  for (const auto& [rank, pid] : pids) ASSERT_EQ(::kill(pid, SIGSTOP), 0);
+  mark();
+  send(SIGTERM);
+  const Ended ended = wait_for_end();
+  EXPECT_LT(ended.seconds, 1.0);
+  EXPECT_EQ(ended.exit_code, 128 + SIGTERM);
+}
+
 TEST_F(LaunchTest, AStoppedRankIsToldToEndToo) {
   start({"2", "take-signals"});
   const auto pids = all_tell("waits", 2);

@@ -124,5 +124,40 @@ TEST_F(Refusal, OfACheckpointThatIsNone) {
   refuses({"--resume-from-checkpoint", "nowhere"}, {"nowhere"});
 }
 
+TEST_F(Refusal, OfACheckpointOfAModelWithTheSameShapes) {
+  succeed(train("made", {"--max-steps", "1"}));
+  nlohmann::json other = config();
+  other["n_head"] = 4;
+  write("other.json", other.dump());
+  refuses({"--resume-from-checkpoint", "made/latest", "--model", "other.json"}, {"n_head 2 and 4"});
+}
+
+TEST_F(Refusal, OfAModelOfNoMeasure) {
+  nlohmann::json deep = config();
+  deep["n_layer"] = 100'000;
+  write("deep.json", deep.dump());
+  refuses({"--model", "deep.json"}, {"n_layer is 100000"});
+  const std::string brackets(200'000, '[');
+  write("nested.json", "{\"x\":" + brackets + std::string(brackets.size(), ']') + "}");
+  refuses({"--model", "nested.json"}, {"nested.json", "100 levels"});
+  refuses({"--devices", "1000"}, {"--devices 1000", "256"});
+}
+
+TEST_F(Refusal, OfWhatCannotBeGenerated) {
+  make_model_folder();
+  const auto refuses_to_generate = [&](const Args& more, const std::string& why) {
+    Args args = {"generate", "--prompt", "the light"};
+    args.insert(args.end(), more.begin(), more.end());
+    const Ended ended = run(args);
+    EXPECT_EQ(ended.exit_code, 2) << ended.err;
+    EXPECT_EQ(ended.out, "");
+    EXPECT_THAT(ended.err, HasSubstr(why));
+    EXPECT_EQ(count(ended.err, "HINT:"), 1) << ended.err;
+  };
+  refuses_to_generate({"--model", "hf", "--max-new-tokens", "100"}, "--max-new-tokens 100");
+  refuses_to_generate({"--model", "hf", "--temperature", "1e-300"}, "--temperature 1e-300");
+  refuses_to_generate({"--model", "made/latest"}, "no weights");
+}
+
 }  // namespace
 }  // namespace strata::tests

@@ -128,6 +128,93 @@ TEST_F(CommandTest, ResumesFromTheNewestCheckpointOfItsFolder) {
   EXPECT_THAT(again.err, AllOf(HasSubstr("step 4"), HasSubstr("HINT: --max-steps above 4")));
 }
 
+TEST_F(CommandTest, OneRunAtATimeWritesToAFolder) {
+  Running first(
+      folder_, train("out", {"--devices", "2", "--max-steps", "1000000", "--save-steps", "0"}), {});
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!exists("out/metrics.jsonl")) {
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "the first run did not start";
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // between two looks
+  }
+  const Ended second = run(train("out", {}));
+  EXPECT_EQ(second.exit_code, 2);
+  EXPECT_THAT(second.err,
+              AllOf(HasSubstr("'out'"), HasSubstr("another process"), HasSubstr("HINT")));
+  kill(first.pid(), SIGKILL);
+  succeed(train("out", {}));
+}
+
+TEST_F(CommandTest, NothingOfAnEarlierRunPassesForThisOne) {
+  succeed(train("out", {"--max-steps", "2"}));
+  std::filesystem::create_directory(path("out/checkpoint-9.part"));
+  const Ended ended =
+      run(train("out", {"--learning-rate", "1e38", "--max-grad-norm", "0"}));  // fails at step 2
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_FALSE(exists("out/summary.json"));
+  EXPECT_FALSE(exists("out/latest"));
+  EXPECT_FALSE(exists("out/checkpoint-9.part"));
+  EXPECT_TRUE(exists("out/checkpoint-2/manifest.json"));
+}
+
+TEST_F(CommandTest, ARunThatIsKilledAtAnyMomentGoesOnWithTheSameBits) {
+  const Args args = {"--devices", "2", "--strategy", "fsdp", "--save-steps", "1"};
+  Args whole = args;
+  succeed(train("whole", whole));
+  const auto wanted = json("whole/summary.json")["weight_hash"];
+  Args resumed = args;
+  resumed.insert(resumed.end(), {"--resume-from-checkpoint", "latest"});
+  for (const int after_ms : {0, 3, 6, 10, 15, 25}) {
+    std::filesystem::remove_all(path("out"));
+    {
+      Running running(folder_, train("out", args), {});
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+      while (!exists("out/latest")) {
+        ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "no checkpoint";
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));  // between two looks
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(after_ms));  // somewhere in a save
+      kill(running.pid(), SIGKILL);
+    }
+    if (exists("out/checkpoint-6") && exists("out/summary.json")) continue;  // it was faster
+    const Ended ended = run(train("out", resumed));
+    if (ended.exit_code == 2 && ended.err.find("is at step 6 already") != std::string::npos)
+      continue;
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_EQ(json("out/summary.json")["weight_hash"], wanted) << after_ms << " ms";
+  }
+}
+
+TEST_F(CommandTest, ARankThatStopsIsNamedWithWhatWasWaitedFor) {
+  for (const char* strategy : {"ddp", "fsdp"}) {
+    std::filesystem::remove_all(path("out"));
+    Running running(folder_,
+                    train("out", {"--strategy", strategy, "--devices", "2", "--max-steps",
+                                  "1000000", "--save-steps", "0", "--timeout", "2"}),
+                    {});
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (!exists("out/metrics.jsonl") || lines("out/metrics.jsonl").empty()) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "no step was logged";
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));  // between two looks
+    }
+    const std::vector<pid_t> ranks = running.children();
+    ASSERT_EQ(ranks.size(), 2U);
+    kill(ranks[1], SIGSTOP);
+    const auto begin = std::chrono::steady_clock::now();
+    const Ended ended = running.wait();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_LT(took.count(), 8.0);
+    EXPECT_THAT(ended.err, AllOf(HasSubstr("waited 2.0 s for rank 1 (pid"), HasSubstr("HINT")));
+  }
+}
+
+TEST_F(CommandTest, SaysThatItsOutputIsLost) {
+  const Args full = {"sh", "-c", "exec \"$@\" > /dev/full", "sh"};
+  const Ended ended = Running(folder_, {"plugins", "list"}, {}, full).wait();
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("standard output"), HasSubstr("HINT")));
+}
+
 TEST_F(CommandTest, FailsWithCodeOneWhenTheLossIsNotFinite) {
   const Ended ended = run(train("out", {"--learning-rate", "1e38", "--max-grad-norm", "0"}));
   EXPECT_EQ(ended.exit_code, 1);
@@ -179,6 +266,17 @@ TEST_F(CommandTest, RefusesAnotherNumberOfDevicesThanTorchrunHasStarted) {
   EXPECT_FALSE(exists("out"));
 }
 
+TEST_F(CommandTest, RanksThatWereAskedForOtherThingsRefuse) {
+  const int port = free_port();
+  Running other(folder_, train("out", {"--max-steps", "3"}), torchrun(1, 2, port));
+  const Ended first = run(train("out", {"--max-steps", "2"}), torchrun(0, 2, port));
+  EXPECT_EQ(first.exit_code, 2);
+  EXPECT_THAT(first.err, AllOf(HasSubstr("rank 1"), HasSubstr("max-steps = 3"),
+                               HasSubstr("max-steps = 2"), HasSubstr("HINT")));
+  EXPECT_EQ(other.wait().exit_code, 2);
+  EXPECT_FALSE(exists("out"));
+}
+
 TEST_F(CommandTest, EndsWithinASecondWhenARankDies) {
   const std::string output = "out";
   Running running(folder_,
@@ -223,6 +321,8 @@ TEST_F(CommandTest, GeneratesTheSameUnderEveryStrategy) {
   EXPECT_NE(generate({"--seed", "1"}), generate({"--seed", "2"}));
 
   succeed({"export", "--checkpoint", "out/latest", "--output-dir", "hf"});
+  EXPECT_EQ(json("hf/generation_config.json")["eos_token_id"],
+            json("hf/config.json")["eos_token_id"]);
   for (const char* file : {"config.json", "generation_config.json", "model.safetensors",
                            "tokenizer.json", "vocab.json", "merges.txt"}) {
     EXPECT_TRUE(exists(std::string("hf/") + file)) << file;

@@ -58,6 +58,63 @@ class CheckpointTest : public ::testing::Test {
   model::ModelSpec spec_;
 };
 
+TEST_F(CheckpointTest, IsReplacedByOneOfTheSameStep) {
+  write(20, 2);
+  write(20, 1);
+  const auto reader = Reader::open(output_dir_ + "/latest");
+  ASSERT_TRUE(reader.ok()) << reader.status().message();
+  EXPECT_EQ(reader->world_size(), 1);
+  EXPECT_FALSE(fs::exists(part_folder_of(output_dir_, 20)));
+  EXPECT_FALSE(fs::exists(folder_of(output_dir_, 20) + "/rank-00001.safetensors"));
+}
+
+TEST_F(CheckpointTest, OfALaterStepOfAnEarlierRunIsNotCountedAmongTheNewest) {
+  write(500, 1);
+  write(10, 1, 1);
+  write(20, 1, 1);
+  EXPECT_TRUE(fs::exists(folder_of(output_dir_, 500)));
+  EXPECT_FALSE(fs::exists(folder_of(output_dir_, 10)));
+  const auto reader = Reader::open(output_dir_ + "/latest");
+  ASSERT_TRUE(reader.ok()) << reader.status().message();
+  EXPECT_EQ(reader->step(), 20);
+}
+
+TEST_F(CheckpointTest, ThatWasNotFinishedIsCleared) {
+  write(20, 1);
+  fs::create_directories(part_folder_of(output_dir_, 30));
+  fs::create_directories(output_dir_ + "/mine.part");
+  discard_unfinished(output_dir_);
+  EXPECT_FALSE(fs::exists(part_folder_of(output_dir_, 30)));
+  EXPECT_TRUE(fs::exists(output_dir_ + "/mine.part"));
+  EXPECT_TRUE(Reader::open(output_dir_ + "/latest").ok());
+}
+
+TEST_F(CheckpointTest, WithADamagedManifestIsRefusedInWords) {
+  write(20, 2);
+  const std::string path = folder_of(output_dir_, 20) + "/manifest.json";
+  nlohmann::json good;
+  std::ifstream(path) >> good;
+  const auto refusal = [&](const char* pointer, const nlohmann::json& value) {
+    nlohmann::json bad = good;
+    bad[nlohmann::json::json_pointer(pointer)] = value;
+    std::ofstream(path) << bad;
+    const auto reader = Reader::open(folder_of(output_dir_, 20));
+    if (!reader.ok()) return reader.status().message();
+    const Status same = reader->check_model(spec_, layouts(2));
+    std::vector<float> all(256);
+    return (same.ok() ? reader->read("b", "master", 0, 256, all.data()) : same).message();
+  };
+  EXPECT_THAT(refusal("/world_size", 1), HasSubstr("lacks elements from 128 of 'master'"));
+  for (const int64_t world : {int64_t{0}, int64_t{-1}, (int64_t{1} << 32) + 2}) {
+    EXPECT_THAT(refusal("/world_size", world), HasSubstr("HINT"));
+  }
+  EXPECT_THAT(refusal("/step", -1), HasSubstr("step -1"));
+  EXPECT_THAT(refusal("/units", {1, 2}), HasSubstr("HINT"));
+  EXPECT_THAT(refusal("/units/0/name", 3), HasSubstr("'name' is 3"));
+  EXPECT_THAT(refusal("/units/1/parameters", "x"), HasSubstr("HINT"));
+  EXPECT_THAT(refusal("/units/1/numel", "x"), HasSubstr("'numel'"));
+}
+
 TEST_F(CheckpointTest, IsReadByAnyOtherDivision) {
   write(20, 2);
   const auto reader = Reader::open(output_dir_ + "/latest");

@@ -1,5 +1,6 @@
 // --config FILE.toml, and the configuration that is written with a run.
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -60,6 +61,20 @@ TEST_F(ConfigFile, TakesTheNamesOfTheFlags) {
   EXPECT_THAT(c.placement.plugin_path, ElementsAre("a", "b"));
   EXPECT_THAT(c.placement.set, ElementsAre("limit_all_gathers=1"));
   EXPECT_EQ(c.config, path());
+}
+
+TEST_F(ConfigFile, MayBeEmpty) { EXPECT_EQ(train("", {"--model", "m", "--data", "d"}).model, "m"); }
+
+TEST_F(ConfigFile, IsAFile) {
+  std::string named = "--config=" + folder_;
+  EXPECT_THAT(parse_command(std::vector<std::string>{"train", named}).status().message(),
+              AllOf(HasSubstr("it is a folder"), HasSubstr("HINT")));
+  ASSERT_EQ(::mkfifo((folder_ + "/pipe").c_str(), 0600), 0);
+  named += "/pipe";
+  EXPECT_THAT(parse_command(std::vector<std::string>{"train", named}).status().message(),
+              AllOf(HasSubstr("a pipe or a device"), HasSubstr("HINT")));
+  EXPECT_THAT(parse_command(std::vector<std::string>{"train", named + "s"}).status().message(),
+              AllOf(HasSubstr("does not exist"), HasSubstr("HINT")));
 }
 
 TEST_F(ConfigFile, LosesAgainstTheCommandLine) {

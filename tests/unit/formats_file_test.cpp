@@ -72,6 +72,29 @@ TEST(File, SaysWhyItCannotBeRead) {
   EXPECT_THAT(a_folder.status().message(), HasSubstr("not a folder"));
 }
 
+TEST(File, IsNoPipeAndNoDevice) {
+  TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo(folder.file("pipe").c_str(), 0600), 0);
+  for (const std::string& path : {folder.file("pipe"), std::string("/dev/zero")}) {
+    const auto refused = read_file(path);
+    EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
+    EXPECT_THAT(refused.status().message(), AllOf(HasSubstr(path), HasSubstr("HINT")));
+  }
+}
+
+TEST(FolderLock, IsHeldByOneAtATime) {
+  TemporaryFolder folder;
+  const auto patience = std::chrono::milliseconds(30);
+  {
+    const auto first = FolderLock::take(folder.path(), patience);
+    ASSERT_TRUE(first.ok()) << first.status().message();
+    EXPECT_THAT(FolderLock::take(folder.path(), patience).status().message(),
+                AllOf(HasSubstr(folder.path()), HasSubstr("another process")));
+  }
+  EXPECT_TRUE(FolderLock::take(folder.path(), patience).ok());
+  EXPECT_THAT(folder.names(), ElementsAre());
+}
+
 TEST(File, IsReadableAsTheUserMaskAllows) {
   TemporaryFolder folder;
   const mode_t old = ::umask(022);
