@@ -152,6 +152,7 @@ strata_gradient_target_t SlicedUpdate::gradient_target(const strata_unit_context
   strata_gradient_target_t target{};
   target.dtype = STRATA_DTYPE_F32;
   target.mode = unit.has_kept ? STRATA_GRADIENT_ADD : STRATA_GRADIENT_WRITE;
+  if (!model_.unit(u).is_trainable) return target;  // not an element in it
   const bool is_kept = !options_.sync_each_batch && (context.sync == 0 || unit.has_kept);
   if (!slices_gradients() || is_kept) {
     if (unit.gradients.data() == nullptr) allocate_gradients(u);
