@@ -4,5 +4,7 @@ strata_test(matrix_test KIND world TORCH ROOMS train PROCESSORS 2 TIMEOUT 300
   ${CMAKE_CURRENT_LIST_DIR}/matrix_test.cpp
   ${CMAKE_CURRENT_LIST_DIR}/odd_model.cpp
   ${CMAKE_CURRENT_LIST_DIR}/one_process.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/search_draw.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/search_test.cpp
   ${CMAKE_CURRENT_LIST_DIR}/tasks.cpp
   ${CMAKE_CURRENT_LIST_DIR}/trained.cpp)
