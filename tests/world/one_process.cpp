@@ -26,6 +26,42 @@ void add(Gradients& sum, const Gradients& more) {
   }
 }
 
+// Keeps the inputs of entries only, and computes again in backward: activation checkpointing
+// without hooks.
+class RecomputingLoop final : public hooks::UnitRunner {
+ public:
+  at::Tensor enter(int, const at::Tensor& input, const Body& body) override {
+    entries_.push_back({input, body});
+    const c10::AutoGradMode gradients_off(false);
+    return body(input);
+  }
+
+  // Backward of the last entry's output, which is the loss. Every entry hands over gradients.
+  void backward(const std::vector<at::Tensor>& parameters,
+                const std::function<void(const std::vector<at::Tensor>&)>& take) {
+    at::Tensor gradient = at::ones({});
+    for (size_t i = entries_.size(); i-- > 0 && gradient.defined();) {
+      at::Tensor input = entries_[i].input.detach();
+      if (i > 0) input.requires_grad_();
+      const at::Tensor output = entries_[i].body(input);
+      if (!output.requires_grad()) return;
+      std::vector<at::Tensor> wanted = parameters;
+      if (i > 0) wanted.push_back(input);
+      auto found = torch::autograd::grad({output}, wanted, {gradient}, std::nullopt, false, true);
+      gradient = i > 0 ? found.back() : at::Tensor();
+      found.resize(parameters.size());
+      take(found);
+    }
+  }
+
+ private:
+  struct Entry {
+    at::Tensor input;
+    Body body;
+  };
+  std::vector<Entry> entries_;
+};
+
 class OneProcess {
  public:
   OneProcess(const Task& task, int world, const SumOrder& order)
@@ -94,24 +130,33 @@ class OneProcess {
         optim::AdamW::create(options, model_->spec(), layouts_, partitions_, allocate).value();
   }
 
-  Gradients micro_batch(const BatchPlace& place) {
-    hooks::DirectRunner runner;
-    const zoo::LossOutput loss = model_->forward_loss(task_.batch(place), runner);
+  // Adds the gradients of one micro-batch to `sum`.
+  void micro_batch(const BatchPlace& place, Gradients& sum) {
+    hooks::DirectRunner plain;
+    RecomputingLoop recomputing;
+    const bool adds_entries = order_.adds_each_entry;
+    const zoo::LossOutput loss = model_->forward_loss(
+        task_.batch(place), adds_entries ? static_cast<hooks::UnitRunner&>(recomputing) : plain);
     loss_sums_[static_cast<size_t>(place.rank)] += loss.loss_sum.item<double>();
     tokens_ += loss.label_tokens;
-    Gradients out(parameters_.size());
-    if (!loss.loss_sum.requires_grad()) return out;
     std::vector<size_t> trained;
-    torch::autograd::variable_list inputs;
+    std::vector<at::Tensor> inputs;
     for (size_t i = 0; i < parameters_.size(); ++i) {
       if (!parameters_[i].requires_grad()) continue;
       trained.push_back(i);
       inputs.push_back(parameters_[i]);
     }
-    const auto found =
-        torch::autograd::grad({loss.loss_sum}, inputs, {}, std::nullopt, false, true);
-    for (size_t i = 0; i < trained.size(); ++i) out[trained[i]] = found[i];
-    return out;
+    const auto take = [&](const std::vector<at::Tensor>& found) {
+      Gradients out(parameters_.size());
+      for (size_t i = 0; i < trained.size(); ++i) out[trained[i]] = found[i];
+      add(sum, out);
+    };
+    if (adds_entries) {
+      recomputing.backward(inputs, take);
+    } else if (loss.loss_sum.requires_grad()) {
+      take(torch::autograd::grad({loss.loss_sum}, inputs, {}, std::nullopt, false, true));
+    }
+    sum.resize(parameters_.size());
   }
 
   // One micro-batch over ranks, or one sum a rank.
@@ -136,7 +181,7 @@ class OneProcess {
       for (int rank = 0; rank < world_; ++rank) {
         Gradients& mine = by_rank[static_cast<size_t>(rank)];
         if (order_.adds_ranks_first) mine.clear();
-        add(mine, micro_batch({step, rank, micro}));
+        micro_batch({step, rank, micro}, mine);
       }
       if (order_.adds_ranks_first) add(sum, over_ranks(by_rank));
     }

@@ -185,13 +185,8 @@ SumOrder Draw::order() const {
   // A unit that is whole on each rank gathers its micro-batches first.
   order.adds_ranks_first = is_set("sync_each_batch", "true") && shard_group_size() > 1;
   if (is_set("deterministic", "false")) order.group = shard_group_size();
+  order.adds_each_entry = placement.recomputes;
   return order;
-}
-
-bool Draw::is_exact() const {
-  const bool accumulates = *std::max_element(windows.begin(), windows.end()) > 1;
-  const bool is_kept = accumulates && !order().adds_ranks_first;
-  return !(placement.recomputes && shape.is_tied() && is_kept);
 }
 
 Task Draw::task() const {

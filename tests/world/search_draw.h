@@ -35,9 +35,6 @@ struct Draw {
   // Ranks over which a unit is sharded; the world where nothing says otherwise.
   int shard_group_size() const;
   SumOrder order() const;
-  // Whether every sum has the order of the plain loop. A recomputed tied unit hands over one
-  // gradient an entry, each of which is added to those of earlier micro-batches.
-  bool is_exact() const;
   Task task() const;
   // All of it, and how to run it again.
   std::string text() const;

@@ -44,11 +44,7 @@ void expect_draw(const Draw& draw) {
   const Task task = draw.task();
   const Trained expected = train_in_one_process(task, draw.placement.world, draw.order());
   const Trained trained = train_on_ranks(task, draw.placement);
-  if (draw.is_exact()) {
-    expect_same_bits(trained, expected, "beside one process");
-  } else {
-    expect_close(trained, expected, 1e-6, "beside one process");
-  }
+  expect_same_bits(trained, expected, "beside one process");
   if (trained.error.empty()) expect_counters(draw, trained);
 }
 

@@ -34,12 +34,12 @@ at::Tensor random_ids(uint64_t seed, int64_t rows, int64_t length, int64_t vocab
   return at::randint(0, vocabulary, {rows, length}, generator, at::kLong);
 }
 
-Task gpt2_task(bool is_tied, const Division& division) {
+Task gpt2_task(bool is_tied, const Division& division, int blocks) {
   const nlohmann::json json = {{"model_type", "gpt2"},
                                {"vocab_size", 67},
                                {"n_positions", 8},
                                {"n_embd", 20},
-                               {"n_layer", 2},
+                               {"n_layer", blocks},
                                {"n_head", 2},
                                {"resid_pdrop", 0.0},
                                {"embd_pdrop", 0.0},

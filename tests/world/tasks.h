@@ -21,8 +21,8 @@ struct Division {
   int accumulation = 1;
 };
 
-// A GPT-2 of two blocks, three steps.
-Task gpt2_task(bool is_tied, const Division& division);
+// A small GPT-2, three steps.
+Task gpt2_task(bool is_tied, const Division& division, int blocks = 2);
 // A model made by hand, three steps.
 Task odd_task(const OddShape& shape, const Division& division);
 

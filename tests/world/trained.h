@@ -71,6 +71,9 @@ Trained train_on_ranks(const Task& task, const Placement& placement);
 struct SumOrder {
   bool adds_ranks_first = false;  // in each micro-batch; false: micro-batches on each rank first
   int group = 0;                  // ranks of a group first, then groups; 0: all in rank order
+  // A unit that is entered several times adds the gradient of each entry, last entry first, to what
+  // is there: so under activation checkpointing. False: those of its entries first, as autograd.
+  bool adds_each_entry = false;
 };
 
 // The whole training in this thread alone, with fp32 gradients from torch::autograd::grad.
