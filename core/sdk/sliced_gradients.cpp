@@ -127,6 +127,7 @@ strata_gradient_target_t SlicedGradients::target(const strata_unit_context_t& co
   strata_gradient_target_t target{};
   target.dtype = info.accumulate_dtype;
   target.mode = unit.has_kept ? STRATA_GRADIENT_ADD : STRATA_GRADIENT_WRITE;
+  if (!info.is_trainable) return target;  // not an element in it
   const bool is_kept = !config_.each_batch && (context.sync == 0 || unit.has_kept);
   if (!config_.is_sliced || is_kept) {
     if (unit.whole.data() == nullptr) allocate_kept(context.unit);

@@ -114,6 +114,18 @@ TEST(Strategies, TrainTheSameWithForwardsInBetween) {
   }
 }
 
+// A trainable unit without an element has gradients without an element: zero2 took a slot for them
+// in each step and gave none back.
+TEST(Strategies, TrainUnitsWhoseParametersAreAllEmpty) {
+  ToyModel model = chain_model();
+  for (ToyParameter& parameter : model.units[1].parameters) parameter.numel = 0;
+  for (ToyParameter& parameter : model.units[4].parameters) parameter.numel = 0;
+  for (const std::string& strategy : all_strategies()) {
+    expect_training(strategy, model, training_of(2));
+    expect_training(strategy, model, training_of(3, 2));
+  }
+}
+
 TEST(Strategies, TrainTheSameWhenParametersGetNoGradient) {
   ToyTraining training = training_of(3, 2);
   training.is_missing = [](const Moment& moment, uint32_t unit, uint32_t parameter) {
