@@ -67,6 +67,26 @@ TEST_F(Refusal, OfAPluginThatIsATextFile) {
   refuses({"--plugin-path", ".", "--strategy", "mine"}, {"libstrata_mine.so", "--plugin-path"});
 }
 
+TEST_F(Refusal, OfAnUnknownOptimizerOrSchedule) {
+  refuses({"--optim", "adamwt"}, {"--optim adamwt", "did you mean adamw"});
+  refuses({"--lr-scheduler-type", "cosinus"}, {"--lr-scheduler-type", "did you mean cosine?"});
+}
+
+TEST_F(Refusal, OfParameterGroupsThatMatchNothing) {
+  refuses({"--param-group", "attn\\.c_atn:lr=2"},
+          {"--param-group 'attn\\.c_atn'", "matches no parameter", "h.0.attn.c_attn."});
+  refuses({"--param-group", "ln_(:lr=2"}, {"'ln_(': is not a regular expression"});
+}
+
+TEST_F(Refusal, OfACheckpointOfAnotherOptimizer) {
+  succeed(train("made", {"--max-steps", "1", "--optim", "sgd"}));
+  refuses(
+      {"--resume-from-checkpoint", "made/latest"},
+      {"made/checkpoint-1' was written by optimizer 'sgd', this run has 'adamw'", "--optim sgd"});
+  refuses({"--resume-from-checkpoint", "made/latest", "--optim", "sgd", "--momentum", "0.9"},
+          {"has no 'momentum_buffer' of unit", "--momentum"});
+}
+
 TEST_F(Refusal, OfMissingAndEmptyData) {
   refuses({"--data", "nowhere.txt"}, {"nowhere.txt"});
   write("empty.txt", "");
