@@ -82,6 +82,7 @@ class Run {
     if (!config_.resume_from_checkpoint.empty()) {
       STRATA_ASSIGN_OR_RETURN(resume_, checkpoint::Reader::open(config_.resume_from_checkpoint));
       STRATA_RETURN_IF_ERROR(zoo::check_same_model(resume_->folder(), config_.model));
+      STRATA_RETURN_IF_ERROR(check_same_optimizer(*resume_, config_.optimizer.optim));
     }
     return {};
   }

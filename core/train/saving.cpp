@@ -57,23 +57,16 @@ Status check_finite(const std::vector<checkpoint::OwnedSlice>& slices, int64_t s
   return {};
 }
 
-// A checkpoint goes on with the optimizer that wrote it, and with the states that it had.
-Status check_optimizer(const checkpoint::Reader& reader, const strategy::Session& session,
-                       const optim::Optimizer& optimizer, const std::string& where) {
-  STRATA_ASSIGN_OR_RETURN(const std::string name,
-                          formats::get_string(reader.state()["optimizer"], "name", where));
-  if (name != optimizer.name()) {
-    return invalid_argument(fmt::format(
-        "checkpoint: '{}' was written by optimizer '{}', this run has '{}'. HINT: --optim {}",
-        reader.folder(), name, optimizer.name(), name));
-  }
+// An optimizer may have other states with other options.
+Status check_states(const checkpoint::Reader& reader, const strategy::Session& session,
+                    const optim::Optimizer& optimizer) {
   for (const optim::StateTensor& state : optimizer.states()) {
     const std::string& unit = session.spec().units[static_cast<size_t>(state.unit)].name;
     if (reader.has_kind(unit, state.kind)) continue;
     return invalid_argument(
         fmt::format("checkpoint: '{}' has no '{}' of unit '{}', which {} keeps with these options. "
                     "HINT: the options of the run that wrote it, such as --momentum",
-                    reader.folder(), state.kind, unit, name));
+                    reader.folder(), state.kind, unit, optimizer.name()));
   }
   return {};
 }
@@ -160,6 +153,20 @@ Status save_checkpoint(const SavePoint& point, const Rank& rank, double timeout_
   return agree(rank, what + "commit", committed, timeout_s);
 }
 
+Status check_same_optimizer(const checkpoint::Reader& reader, const std::string& name) {
+  const std::string where = reader.folder() + "/manifest.json: state";
+  if (!reader.state().contains("optimizer")) {
+    return invalid_argument(where +
+                            " has no optimizer. HINT: the file is damaged; use another checkpoint");
+  }
+  STRATA_ASSIGN_OR_RETURN(const std::string wrote,
+                          formats::get_string(reader.state()["optimizer"], "name", where));
+  if (wrote == name) return {};
+  return invalid_argument(fmt::format(
+      "checkpoint: '{}' was written by optimizer '{}', this run has '{}'. HINT: --optim {}",
+      reader.folder(), wrote, name, wrote));
+}
+
 Result<ResumePoint> restore(const checkpoint::Reader& reader, strategy::Session& session,
                             optim::Optimizer& optimizer, data::DistributedSampler& sampler) {
   const std::string where = reader.folder() + "/manifest.json: state";
@@ -169,7 +176,8 @@ Result<ResumePoint> restore(const checkpoint::Reader& reader, strategy::Session&
                             " has no sampler or no optimizer. HINT: the file is damaged; use "
                             "another checkpoint");
   }
-  STRATA_RETURN_IF_ERROR(check_optimizer(reader, session, optimizer, where));
+  STRATA_RETURN_IF_ERROR(check_same_optimizer(reader, optimizer.name()));
+  STRATA_RETURN_IF_ERROR(check_states(reader, session, optimizer));
   STRATA_RETURN_IF_ERROR(load_weights(reader, session));
   for (const optim::StateTensor& to : optimizer.states()) {
     const std::string& unit = session.spec().units[static_cast<size_t>(to.unit)].name;

@@ -51,10 +51,16 @@ struct ResumePoint {
   int64_t step = 0;  // done
 };
 
+// A checkpoint goes on with the optimizer that wrote it. [local]
+//
+// Returns  kInvalidArgument  both names
+Status check_same_optimizer(const checkpoint::Reader& reader, const std::string& name);
+
 // Masters, states of the optimizer and the sampler's position from a checkpoint of any strategy and
 // world size. [collective]
 //
-// Returns  kInvalidArgument  a checkpoint of another optimizer, or of one with other states
+// Returns  kInvalidArgument  a checkpoint of another optimizer, of one with other states, or one
+//                            that is damaged
 Result<ResumePoint> restore(const checkpoint::Reader& reader, strategy::Session& session,
                             optim::Optimizer& optimizer, data::DistributedSampler& sampler);
 

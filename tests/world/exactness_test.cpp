@@ -11,6 +11,7 @@
 #include <set>
 #include <thread>
 
+#include "strata/optim/registry.h"
 #include "strata/zoo/head_loss.h"
 #include "tests/world/tasks.h"
 #include "tests/world/trained.h"
@@ -130,10 +131,11 @@ OddShape linear_shape() {
 // The gradients of a linear model over the global batch of a step, by hand: each entry adds
 // (id * (column + 1)) % 7 - 3 for each token to element i of a parameter, where column =
 // i % (width - 1).
-double norm_by_hand(const OddShape& shape, const Task& whole, int step) {
+double norm_by_hand(const OddShape& shape, const Task& whole, int step, double type = 2) {
   const at::Tensor ids = whole.batch({step, 0, 0}).input_ids.reshape({-1});
   const auto* tokens = ids.const_data_ptr<int64_t>();
-  int64_t squares = 0;
+  int64_t sum = 0;
+  int64_t largest = 0;
   for (const int unit : std::set<int>(shape.order.begin(), shape.order.end())) {
     const auto entries = std::count(shape.order.begin(), shape.order.end(), unit);
     for (const OddParameter& parameter : shape.units[static_cast<size_t>(unit)]) {
@@ -146,11 +148,20 @@ double norm_by_hand(const OddShape& shape, const Task& whole, int step) {
           if (parameter.use == Use::kSometimes && tokens[t] % 8 != 0) continue;
           gradient += tokens[t] * (i % (shape.width - 1) + 1) % 7 - 3;
         }
-        squares += entries * gradient * entries * gradient;
+        const int64_t magnitude = std::abs(entries * gradient);
+        largest = std::max(largest, magnitude);
+        sum += type == 1   ? magnitude
+               : type == 2 ? magnitude * magnitude
+                           : magnitude * magnitude * magnitude;
       }
     }
   }
-  return std::sqrt(static_cast<double>(squares)) / static_cast<double>(ids.numel());
+  const auto total = static_cast<double>(sum);
+  const double norm = type == optim::kInfinityNorm ? static_cast<double>(largest)
+                      : type == 1                  ? total
+                      : type == 2                  ? std::sqrt(total)
+                                                   : std::cbrt(total);
+  return norm / static_cast<double>(ids.numel());
 }
 
 // Integers add up to the same sum in any order, so nothing may differ: neither norms nor, behind
@@ -182,6 +193,62 @@ TEST(Norms, AreOneNumberForEveryStrategyWorldAndAccumulation) {
         EXPECT_EQ(trained.error, "");
         EXPECT_EQ(trained.norms, norms);
         EXPECT_EQ(trained.hash, whole.hash);
+      }
+    }
+  }
+}
+
+TEST(Norms, OfEveryTypeAreOneNumberForEveryStrategyWorldAndAccumulation) {
+  const OddShape shape = linear_shape();
+  for (const double type : {1.0, 3.0, optim::kInfinityNorm}) {
+    Task whole_task = odd_task(shape, {1, 1});
+    whole_task.norm_type = type;
+    whole_task.max_grad_norm = 0.01;
+    const Trained whole = train_in_one_process(whole_task, 1);
+    for (int step = 0; step < whole_task.steps(); ++step) {
+      const double by_hand = norm_by_hand(shape, whole_task, step, type);
+      EXPECT_GT(by_hand, 2 * whole_task.max_grad_norm) << "nothing is clipped";
+      EXPECT_NEAR(whole.norms[static_cast<size_t>(step)] / by_hand, 1, 1e-14) << type;
+    }
+    for (const int world : {2, 3, 4}) {
+      Task task = odd_task(shape, {world, world == 2 ? 3 : 1});
+      task.norm_type = type;
+      task.max_grad_norm = whole_task.max_grad_norm;
+      for (const std::string& strategy : strategies_of(world)) {
+        SCOPED_TRACE(fmt::format("{}, world {}, norm {}", strategy, world, type));
+        const Trained trained = train_on_ranks(task, {strategy, world});
+        EXPECT_EQ(trained.error, "");
+        EXPECT_EQ(trained.norms, whole.norms);
+        EXPECT_EQ(trained.hash, whole.hash);
+      }
+    }
+  }
+}
+
+// ---- optimizers ----
+
+// By norm and by value, as gradients here are sums of integers.
+TEST(Optimizers, GiveTheSameBitsForEveryStrategyWorldAndAccumulation) {
+  const OddShape shape = linear_shape();
+  for (const std::string& name : optim::optimizer_names()) {
+    for (const double max_value : {0.0, 0.02}) {
+      const auto task_for = [&](const Division& division) {
+        Task task = odd_task(shape, division);
+        task.optimizer = name;
+        task.max_grad_norm = max_value > 0 ? 0 : 0.75;
+        task.max_grad_value = max_value;
+        return task;
+      };
+      const Trained whole = train_in_one_process(task_for({1, 1}), 1);
+      for (const int world : {2, 3, 4}) {
+        const Task task = task_for({world, world == 3 ? 3 : 1});
+        for (const std::string& strategy : strategies_of(world)) {
+          SCOPED_TRACE(fmt::format("{}, {}, world {}, clip {}", name, strategy, world, max_value));
+          const Trained trained = train_on_ranks(task, {strategy, world});
+          EXPECT_EQ(trained.error, "");
+          EXPECT_EQ(trained.norms, whole.norms);
+          EXPECT_EQ(trained.hash, whole.hash);
+        }
       }
     }
   }

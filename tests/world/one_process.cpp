@@ -8,8 +8,8 @@
 #include <map>
 
 #include "strata/formats/hash.h"
-#include "strata/optim/adamw.h"
-#include "strata/optim/norm.h"
+#include "strata/optim/clipping.h"
+#include "strata/optim/registry.h"
 #include "tests/world/trained.h"
 
 namespace strata::tests {
@@ -119,15 +119,18 @@ class OneProcess {
   }
 
   void make_optimizer() {
-    optim::AdamWOptions options;
-    options.weight_decay = task_.weight_decay;
+    optim::OptimizerOptions options;
+    options.name = task_.optimizer;
     options.epsilon = task_.adam_epsilon;
-    const auto allocate = [](int64_t numel) -> Result<optim::AdamW::Memory> {
+    const auto allocate = [](int64_t numel) -> Result<optim::StateMemory> {
       const at::Tensor memory = at::zeros({numel});
-      return optim::AdamW::Memory(memory.mutable_data_ptr<float>(), [memory](float*) {});
+      return optim::StateMemory(memory.mutable_data_ptr<float>(), [memory](float*) {});
     };
+    const optim::ParameterGroups groups =
+        optim::assign_groups(model_->spec(), {}, task_.weight_decay).value();
     optimizer_ =
-        optim::AdamW::create(options, model_->spec(), layouts_, partitions_, allocate).value();
+        optim::make_optimizer(options, {model_->spec(), layouts_, partitions_, groups, allocate})
+            .value();
   }
 
   // Adds the gradients of one micro-batch to `sum`.
@@ -192,7 +195,6 @@ class OneProcess {
     loss_sums_.assign(static_cast<size_t>(world_), 0);
     tokens_ = 0;
     const Gradients sum = window(step);
-    optim::NormAccumulator accumulator;
     for (size_t i = 0; i < sum.size(); ++i) {
       if (sum[i].defined()) {
         sums_[i].copy_(sum[i].reshape({-1}));
@@ -200,14 +202,15 @@ class OneProcess {
         sums_[i].zero_();
       }
     }
-    for (const model::Partition& partition : partitions_) accumulator.add(partition);
     double loss_sum = 0;
     for (const double of_rank : loss_sums_) loss_sum += of_rank;
     const auto tokens = static_cast<double>(tokens_);
-    const double norm = optim::NormAccumulator::norm(accumulator.limbs()) / tokens;
-    const double clip =
-        task_.max_grad_norm > 0 ? optim::clip_factor(norm, task_.max_grad_norm) : 1.0;
-    const Status stepped = optimizer_->step(task_.learning_rate, clip / tokens);
+    const optim::Clipping clipping = task_.clipping();
+    optim::NoReducer reducer;
+    const double norm =
+        optim::gradient_norm(partitions_, clipping.norm_type, {}, reducer).value() / tokens;
+    const Status stepped = optimizer_->step(task_.learning_rate,
+                                            optim::gradient_scale(clipping, norm, tokens), reducer);
     EXPECT_TRUE(stepped.ok()) << stepped.message();
     out_.losses.push_back(loss_sum / tokens);
     out_.norms.push_back(norm);
@@ -226,7 +229,7 @@ class OneProcess {
   std::vector<std::string> names_;
   std::vector<at::Tensor> sums_;  // their places in gradients_
   std::vector<model::Partition> partitions_;
-  std::unique_ptr<optim::AdamW> optimizer_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
   std::vector<double> loss_sums_;  // by rank
   int64_t tokens_ = 0;
   Trained out_;

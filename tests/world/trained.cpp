@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "strata/strategy/describe.h"
+#include "strata/train/optimization.h"
 #include "strata/train/saving.h"
 #include "strata/train/stepper.h"
 #include "tests/world/ranks.h"
@@ -36,10 +37,11 @@ class RankRun {
   Status run() {
     STRATA_RETURN_IF_ERROR(attach());
     config::OptimizerConfig config;
+    config.optim = task_.optimizer;
     config.weight_decay = task_.weight_decay;
     config.adam_epsilon = task_.adam_epsilon;
     STRATA_ASSIGN_OR_RETURN(auto optimizer, train::make_optimizer(config, *session_, *rank_.host));
-    train::Stepper stepper(*session_, *rank_.host, *model_, *optimizer, task_.max_grad_norm);
+    train::Stepper stepper(*session_, *rank_.host, *model_, *optimizer, {task_.clipping()});
     for (int step = 0; step < task_.steps(); ++step) {
       if (step + 1 == task_.steps()) {
         out_.at_rest = rank_.host->memory_stats().device;
@@ -67,7 +69,7 @@ class RankRun {
     model_->bind_units(session_->units());
     if (placement_.recomputes) session_->set_recompute(hooks::UnitGraph::every(1));
     STRATA_RETURN_IF_ERROR(train::initialize_weights(*session_, *model_, "", task_.seed));
-    const strategy::ModelDescription sizes(model_->spec(), {}, STRATA_DTYPE_F32, STRATA_DTYPE_F32);
+    const strategy::ModelDescription sizes(model_->spec(), {});
     STRATA_ASSIGN_OR_RETURN(
         out_.estimate, plugin::StrategyInstance::estimate(resolved, rank_.world,
                                                           {STRATA_DEVICE_CPU, 0}, sizes.model()));

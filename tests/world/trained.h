@@ -12,6 +12,7 @@
 
 #include "strata/abi/strategy.h"
 #include "strata/device/host.h"
+#include "strata/optim/clipping.h"
 #include "strata/zoo/model.h"
 
 namespace strata::tests {
@@ -29,7 +30,10 @@ struct Task {
   std::function<zoo::Batch(const BatchPlace& place)> batch;
   std::vector<int> windows = {1, 1, 1};  // micro-batches of each step
   std::string precision = "32";
+  std::string optimizer = "adamw";
   double max_grad_norm = 0;  // 0: no clipping
+  double norm_type = 2;
+  double max_grad_value = 0;  // 0: no clipping by value
   double learning_rate = 1e-2;
   double weight_decay = 0.01;
   // Far above the rounding noise of gradients that are zero in truth (of a GPT-2's key biases):
@@ -38,6 +42,7 @@ struct Task {
   uint64_t seed = 7;
 
   int steps() const { return static_cast<int>(windows.size()); }
+  optim::Clipping clipping() const { return {max_grad_norm, norm_type, max_grad_value}; }
 };
 
 // By which strategy, on how many ranks.
