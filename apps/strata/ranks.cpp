@@ -19,6 +19,8 @@ namespace {
 
 // How long a rank that has refused waits for others to have read why.
 constexpr std::chrono::milliseconds kRefusedDeadline{2'000};
+// The same where others may hang: in a collective that the failed rank does not come to.
+constexpr std::chrono::milliseconds kFailedDeadline{300};
 
 // What a CPU communicator can have.
 constexpr int kMostRanksOfNode = 256;
@@ -59,13 +61,12 @@ int run_as_rank(const rendezvous::RankPlace& place, const config::PlacementConfi
   rank.started_s = command_started_s();
   rank.store = std::move(store).value();
   const int code = body(rank);
-  // The process that serves the store ends last.
-  if (code == kExitDone || code == kExitRefused) {
-    const Status together = rendezvous::wait_for_all_ranks(
-        *rank.store, rank.world, "end", code == kExitDone ? timeout : kRefusedDeadline);
-    if (code == kExitDone) return exit_code_of(together, true);
-  }
-  return code;
+  // The process that serves the store ends last, so that the others can read why.
+  const auto patience = code == kExitDone      ? timeout
+                        : code == kExitRefused ? kRefusedDeadline
+                                               : kFailedDeadline;
+  const Status together = rendezvous::wait_for_all_ranks(*rank.store, rank.world, "end", patience);
+  return code == kExitDone ? exit_code_of(together, true) : code;
 }
 
 int launch_and_wait(const config::PlacementConfig& placement) {
