@@ -12,6 +12,7 @@
 
 #include "strata/abi/strategy.h"
 #include "strata/device/host.h"
+#include "strata/model/unit_spec.h"
 #include "strata/zoo/model.h"
 
 namespace strata::tests {
@@ -27,9 +28,9 @@ struct BatchPlace {
 struct Task {
   std::function<std::unique_ptr<zoo::Model>()> make_model;
   std::function<zoo::Batch(const BatchPlace& place)> batch;
-  std::vector<int> windows = {1, 1, 1};  // micro-batches of each step
-  std::string precision = "32";
-  double max_grad_norm = 0;  // 0: no clipping
+  std::vector<int> windows = {1, 1, 1};               // micro-batches of each step
+  std::function<model::UnitDtypes(int unit)> dtypes;  // unset: fp32 everywhere
+  double max_grad_norm = 0;                           // 0: no clipping
   double learning_rate = 1e-2;
   double weight_decay = 0.01;
   // Far above the rounding noise of gradients that are zero in truth (of a GPT-2's key biases):
@@ -37,6 +38,8 @@ struct Task {
   double adam_epsilon = 1e-4;
   uint64_t seed = 7;
 
+  // The model's, with the dtypes.
+  model::ModelSpec spec(const zoo::Model& model) const;
   int steps() const { return static_cast<int>(windows.size()); }
 };
 
@@ -76,7 +79,8 @@ struct SumOrder {
   bool adds_each_entry = false;
 };
 
-// The whole training in this thread alone, with fp32 gradients from torch::autograd::grad.
+// The whole training in this thread alone, with gradients from torch::autograd::grad, cast where
+// abi/strategy.h says that they are.
 Trained train_in_one_process(const Task& task, int world, const SumOrder& order = {});
 
 // Expects losses, norms and weights of the same bits.
