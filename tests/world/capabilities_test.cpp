@@ -116,21 +116,15 @@ TEST(Capabilities, ThatAreAdmittedTrainAndTheOthersAreRefusedInWords) {
   EXPECT_GT(refusals, 0) << "'single' trains on two ranks?";
 }
 
-// The precision that a run of these dtypes has; "" where there is none.
-std::string precision_of(const plugin::StrategyNeeds& needs) {
-  const bool is_plain =
-      needs.compute_dtype == STRATA_DTYPE_F32 && needs.reduce_dtype == STRATA_DTYPE_F32;
-  return is_plain ? "32" : "";
-}
-
 TEST(Capabilities, OfDtypesAndDevicesThatAreAdmittedTrainAndTheOthersAreRefusedInWords) {
   const std::vector<int32_t> dtypes = {STRATA_DTYPE_F32, STRATA_DTYPE_BF16, STRATA_DTYPE_F16,
                                        STRATA_DTYPE_F64};
   for (const Searched& strategy : searched_strategies()) {
+    const int world = described(strategy.name).max_world == 1 ? 1 : 2;
     for (const int32_t device : {STRATA_DEVICE_CPU, STRATA_DEVICE_CUDA, STRATA_DEVICE_ROCM}) {
       for (const int32_t compute : dtypes) {
         for (const int32_t reduce : dtypes) {
-          plugin::StrategyNeeds needs = needs_of(0, 1);
+          plugin::StrategyNeeds needs = needs_of(0, world);
           needs.device = device;
           needs.compute_dtype = compute;
           needs.reduce_dtype = reduce;
@@ -142,12 +136,12 @@ TEST(Capabilities, OfDtypesAndDevicesThatAreAdmittedTrainAndTheOthersAreRefusedI
             expect_refusal(status, strategy.name);
             continue;
           }
-          EXPECT_NE(precision_of(needs), "") << "is admitted, but no run has these dtypes";
           if (device != STRATA_DEVICE_CPU) continue;  // tests/gpu has the others
           Task task = task_of(needs);
-          task.precision = precision_of(needs);
-          const Trained trained = train_on_ranks(task, {strategy.name, 1});
-          EXPECT_EQ(trained.error, "");
+          task.dtypes = [=](int) { return model::UnitDtypes{compute, reduce}; };
+          const Placement placement{.strategy = strategy.name, .world = world, .is_checked = true};
+          expect_same_bits(train_on_ranks(task, placement), train_in_one_process(task, world),
+                           "beside one process");
         }
       }
     }

@@ -74,18 +74,19 @@ at::Tensor OddModel::features(const at::Tensor& ids) const {
 at::Tensor OddModel::contribution(const at::Tensor& x, const at::Tensor& weight) const {
   const int64_t width = shape_.width;
   const int64_t numel = weight.numel();
-  if (numel == 0) return x * weight.sum();
+  if (numel == 0) return x * weight.sum().to(x.scalar_type());
   const at::Tensor index = at::arange(numel, at::kLong);
-  const at::Tensor taken = x.index_select(1, index % (shape_.is_linear ? width - 1 : width));
+  const at::Tensor taken =
+      x.index_select(1, index % (shape_.is_linear ? width - 1 : width)).to(weight.scalar_type());
   const at::Tensor flat = weight.reshape({-1});
   if (shape_.is_linear) {
     const at::Tensor direction = at::zeros({width});
     direction[width - 1].fill_(1);
-    return (taken.detach() * flat).sum(1, true) * direction;
+    return (taken.detach() * flat).sum(1, true).to(at::kFloat) * direction;
   }
   const at::Tensor pattern = (index % 3 + 1).to(at::kFloat) / std::sqrt(static_cast<double>(numel));
-  const at::Tensor sums = at::tanh((taken * pattern * flat).sum(1, true));
-  return sums * at::cos(at::arange(width, at::kFloat) + static_cast<double>(numel));
+  const at::Tensor sums = at::tanh((taken * pattern.to(weight.scalar_type()) * flat).sum(1, true));
+  return sums.to(at::kFloat) * at::cos(at::arange(width, at::kFloat) + static_cast<double>(numel));
 }
 
 at::Tensor OddModel::compute(int unit, const at::Tensor& x, const at::Tensor& sometimes) const {
@@ -125,8 +126,8 @@ zoo::LossOutput OddModel::forward_loss(const zoo::Batch& batch, hooks::UnitRunne
   zoo::LossOutput out;
   out.label_tokens = is_counted.sum().item<int64_t>();
   out.loss_sum = run(batch, runner, [this, is_counted, wanted](const at::Tensor& x) {
-    const at::Tensor rows = shape_.is_linear ? x.select(1, shape_.width - 1)
-                                             : at::square(x.to(at::kFloat).mean(1) - wanted);
+    const at::Tensor rows =
+        shape_.is_linear ? x.select(1, shape_.width - 1) : at::square(x.mean(1) - wanted);
     return (rows * is_counted).sum();
   });
   return out;

@@ -3,7 +3,8 @@
 //
 // x (R, D) is made from the R = B x T token ids of a batch. An entry of a unit adds to x, for each
 // of its parameters w of n elements, the vector tanh(sum_i w_i x_(i mod D) c_i / sqrt n) times a
-// fixed direction. The loss of a row is the square of what its label is missed by.
+// fixed direction. The loss of a row is the square of what its label is missed by. x is fp32; what
+// is multiplied by w and summed has the dtype of w.
 //
 // A linear model adds sums of integers times w instead: its gradients are integers, which floats
 // add exactly in any order.

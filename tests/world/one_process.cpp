@@ -15,16 +15,14 @@
 namespace strata::tests {
 namespace {
 
+at::ScalarType to_torch(int32_t dtype) {
+  return dtype == STRATA_DTYPE_BF16  ? at::kBFloat16
+         : dtype == STRATA_DTYPE_F16 ? at::kHalf
+                                     : at::kFloat;
+}
+
 // Gradients of one micro-batch, or sums of them: by parameter, undefined where there is none.
 using Gradients = std::vector<at::Tensor>;
-
-void add(Gradients& sum, const Gradients& more) {
-  if (sum.empty()) sum.resize(more.size());
-  for (size_t i = 0; i < more.size(); ++i) {
-    if (!more[i].defined()) continue;
-    sum[i] = sum[i].defined() ? sum[i] + more[i] : more[i].clone();
-  }
-}
 
 // Keeps the inputs of entries only, and computes again in backward: activation checkpointing
 // without hooks.
@@ -65,10 +63,14 @@ class RecomputingLoop final : public hooks::UnitRunner {
 class OneProcess {
  public:
   OneProcess(const Task& task, int world, const SumOrder& order)
-      : task_(task), world_(world), order_(order), model_(task.make_model()) {
-    for (size_t u = 0; u < model_->spec().units.size(); ++u) bind_unit(u);
+      : task_(task),
+        world_(world),
+        order_(order),
+        model_(task.make_model()),
+        spec_(task.spec(*model_)) {
+    for (size_t u = 0; u < spec_.units.size(); ++u) bind_unit(u);
     std::vector<model::UnitStorage*> storages;
-    for (const auto& storage : storages_) storages.push_back(storage.get());
+    for (const Unit& unit : units_) storages.push_back(unit.storage.get());
     model_->bind_units(storages);
     make_optimizer();
   }
@@ -77,9 +79,9 @@ class OneProcess {
     for (int step = 0; step < task_.steps(); ++step) train_step(step);
     std::map<std::string, size_t> by_name;
     for (size_t i = 0; i < parameters_.size(); ++i) {
-      const auto* data = parameters_[i].const_data_ptr<float>();
-      out_.weights.emplace_back(data, data + parameters_[i].numel());
-      by_name[names_[i]] = i;
+      const auto* data = parameters_[i].master.const_data_ptr<float>();
+      out_.weights.emplace_back(data, data + parameters_[i].master.numel());
+      by_name[parameters_[i].name] = i;
     }
     formats::Hash64 hash;  // as train::weight_hash
     for (const auto& [name, i] : by_name) {
@@ -90,31 +92,59 @@ class OneProcess {
   }
 
  private:
+  struct Unit {
+    model::FlatLayout layout;
+    at::Tensor master;      // fp32, flat
+    at::Tensor parameters;  // in the compute dtype; fp32: the master
+    at::Tensor gradient;    // in the accumulate dtype
+    std::unique_ptr<model::UnitStorage> storage;
+  };
+  struct Parameter {
+    std::string name;
+    model::UnitDtypes dtypes;
+    at::Tensor value;   // what the model computes with
+    at::Tensor master;  // its place in that of the unit
+    at::Tensor gradient;
+  };
+
   // Every parameter begins at a multiple of 64 elements, so that optimizer and norm see the blocks
   // which they see under a strategy.
   void bind_unit(size_t u) {
-    const model::UnitSpec& unit = model_->spec().units[u];
-    layouts_.push_back(model::make_flat_layout(unit, 64, 64));
-    const int64_t numel = layouts_.back().numel;
-    masters_.push_back(at::zeros({numel}));
-    gradients_.push_back(at::zeros({numel}));
-    storages_.push_back(std::make_unique<model::UnitStorage>(unit, layouts_.back()));
-    storages_.back()->bind(masters_.back().data_ptr());
-    for (size_t p = 0; p < unit.parameters.size(); ++p) {
-      const at::Tensor parameter = storages_.back()->parameter(p);
-      model_->initialize(static_cast<int>(u), static_cast<int>(p), parameter.detach(), task_.seed);
-      parameters_.push_back(parameter);
-      names_.push_back(unit.parameters[p].name);
-      const int64_t offset = layouts_.back().offsets[p];
-      sums_.push_back(gradients_.back().narrow(0, offset, parameter.numel()));
+    const model::UnitSpec& spec = spec_.units[u];
+    Unit unit;
+    unit.layout = model::make_flat_layout(spec, 64, 64);
+    const int64_t numel = unit.layout.numel;
+    const at::ScalarType compute = to_torch(spec.dtypes.compute);
+    unit.master = at::zeros({numel});
+    unit.parameters = compute == at::kFloat ? unit.master : at::zeros({numel}, compute);
+    unit.gradient = at::zeros({numel}, to_torch(spec.dtypes.accumulate));
+    unit.storage = std::make_unique<model::UnitStorage>(spec, unit.layout, compute);
+    unit.storage->bind(unit.parameters.data_ptr());
+    for (size_t p = 0; p < spec.parameters.size(); ++p) {
+      const at::Tensor value = unit.storage->parameter(p);
+      const int64_t offset = unit.layout.offsets[p];
+      const auto place_in = [&](const at::Tensor& flat) {
+        return flat.narrow(0, offset, value.numel()).view(value.sizes());
+      };
+      parameters_.push_back({spec.parameters[p].name, spec.dtypes, value, place_in(unit.master),
+                             place_in(unit.gradient)});
+      model_->initialize(static_cast<int>(u), static_cast<int>(p), parameters_.back().master,
+                         task_.seed);
     }
-    if (numel == 0) return;
+    unit.parameters.copy_(unit.master);
+    if (numel > 0) add_partition(static_cast<int>(u), unit);
+    units_.push_back(std::move(unit));
+  }
+
+  void add_partition(int u, const Unit& unit) {
+    const model::UnitSpec& spec = spec_.units[static_cast<size_t>(u)];
     model::Partition partition;
-    partition.unit = static_cast<int>(u);
-    partition.numel = numel;
-    partition.master = masters_.back().mutable_data_ptr<float>();
-    partition.is_trainable = unit.is_trainable();
-    if (unit.is_trainable()) partition.gradient = gradients_.back().data_ptr();
+    partition.unit = u;
+    partition.numel = unit.layout.numel;
+    partition.master = unit.master.mutable_data_ptr<float>();
+    partition.is_trainable = spec.is_trainable();
+    partition.gradient_dtype = spec.dtypes.accumulate;
+    if (spec.is_trainable()) partition.gradient = unit.gradient.data_ptr();
     partitions_.push_back(partition);
   }
 
@@ -126,11 +156,12 @@ class OneProcess {
       const at::Tensor memory = at::zeros({numel});
       return optim::StateMemory(memory.mutable_data_ptr<float>(), [memory](float*) {});
     };
+    std::vector<model::FlatLayout> layouts;
+    for (const Unit& unit : units_) layouts.push_back(unit.layout);
     const optim::ParameterGroups groups =
-        optim::assign_groups(model_->spec(), {}, task_.weight_decay).value();
+        optim::assign_groups(spec_, {}, task_.weight_decay).value();
     optimizer_ =
-        optim::make_optimizer(options, {model_->spec(), layouts_, partitions_, groups, allocate})
-            .value();
+        optim::make_optimizer(options, {spec_, layouts, partitions_, groups, allocate}).value();
   }
 
   // Adds the gradients of one micro-batch to `sum`.
@@ -145,9 +176,9 @@ class OneProcess {
     std::vector<size_t> trained;
     std::vector<at::Tensor> inputs;
     for (size_t i = 0; i < parameters_.size(); ++i) {
-      if (!parameters_[i].requires_grad()) continue;
+      if (!parameters_[i].value.requires_grad()) continue;
       trained.push_back(i);
-      inputs.push_back(parameters_[i]);
+      inputs.push_back(parameters_[i].value);
     }
     const auto take = [&](const std::vector<at::Tensor>& found) {
       Gradients out(parameters_.size());
@@ -162,16 +193,44 @@ class OneProcess {
     sum.resize(parameters_.size());
   }
 
+  // sum + more, in the accumulate dtypes.
+  void add(Gradients& sum, const Gradients& more) const {
+    sum.resize(parameters_.size());
+    for (size_t i = 0; i < more.size(); ++i) {
+      if (!more[i].defined()) continue;
+      const at::ScalarType dtype = to_torch(parameters_[i].dtypes.accumulate);
+      sum[i] = sum[i].defined() ? sum[i].add_(more[i]) : more[i].to(dtype, false, true);
+    }
+  }
+
+  // The sum over these in order, in the dtype on the wire: in fp32, rounded once.
+  static at::Tensor sum_on_wire(const std::vector<at::Tensor>& parts, at::ScalarType dtype) {
+    at::Tensor sum;
+    for (const at::Tensor& part : parts) {
+      if (!part.defined()) continue;
+      const at::Tensor sent = part.to(dtype).to(at::kFloat);
+      sum = sum.defined() ? sum + sent : sent;
+    }
+    return sum.defined() ? sum.to(dtype) : sum;
+  }
+
   // One micro-batch over ranks, or one sum a rank.
   Gradients over_ranks(const std::vector<Gradients>& by_rank) const {
-    Gradients sum;
+    if (world_ == 1) return by_rank[0];  // nothing is sent
     const int group = order_.group == 0 ? world_ : order_.group;
-    for (int first = 0; first < world_; first += group) {
-      Gradients inside;
-      for (int rank = first; rank < first + group; ++rank) {
-        add(inside, by_rank[static_cast<size_t>(rank)]);
+    Gradients sum(parameters_.size());
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      const at::ScalarType wire = to_torch(parameters_[i].dtypes.reduce);
+      std::vector<at::Tensor> groups;
+      for (int first = 0; first < world_; first += group) {
+        std::vector<at::Tensor> inside;
+        for (int rank = first; rank < first + group; ++rank) {
+          inside.push_back(by_rank[static_cast<size_t>(rank)][i]);
+        }
+        groups.push_back(sum_on_wire(inside, wire));
       }
-      add(sum, inside);
+      const at::Tensor all = sum_on_wire(groups, wire);
+      if (all.defined()) sum[i] = all.to(to_torch(parameters_[i].dtypes.accumulate), false, true);
     }
     return sum;
   }
@@ -197,9 +256,9 @@ class OneProcess {
     const Gradients sum = window(step);
     for (size_t i = 0; i < sum.size(); ++i) {
       if (sum[i].defined()) {
-        sums_[i].copy_(sum[i].reshape({-1}));
+        parameters_[i].gradient.copy_(sum[i]);
       } else {
-        sums_[i].zero_();
+        parameters_[i].gradient.zero_();
       }
     }
     double loss_sum = 0;
@@ -212,6 +271,7 @@ class OneProcess {
     const Status stepped = optimizer_->step(task_.learning_rate,
                                             optim::gradient_scale(clipping, norm, tokens), reducer);
     EXPECT_TRUE(stepped.ok()) << stepped.message();
+    for (Unit& unit : units_) unit.parameters.copy_(unit.master);  // to nearest even
     out_.losses.push_back(loss_sum / tokens);
     out_.norms.push_back(norm);
     out_.tokens.push_back(tokens_);
@@ -221,13 +281,9 @@ class OneProcess {
   const int world_;
   const SumOrder order_;
   std::unique_ptr<zoo::Model> model_;
-  std::vector<model::FlatLayout> layouts_;
-  std::vector<at::Tensor> masters_;    // by unit
-  std::vector<at::Tensor> gradients_;  // by unit, flat
-  std::vector<std::unique_ptr<model::UnitStorage>> storages_;
-  std::vector<at::Tensor> parameters_;  // of all units
-  std::vector<std::string> names_;
-  std::vector<at::Tensor> sums_;  // their places in gradients_
+  const model::ModelSpec spec_;
+  std::vector<Unit> units_;
+  std::vector<Parameter> parameters_;  // of all units
   std::vector<model::Partition> partitions_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::vector<double> loss_sums_;  // by rank

@@ -126,6 +126,32 @@ void draw_strategy(Dice& dice, const std::vector<Searched>& strategies, Draw& ou
   out.placement.infers = dice.one_in(3);
 }
 
+// One set for all units, or one each; fp32 half of the time.
+std::vector<model::UnitDtypes> draw_dtypes(Dice& dice, size_t units) {
+  static const std::vector<int32_t> dtypes = {STRATA_DTYPE_F32, STRATA_DTYPE_BF16,
+                                              STRATA_DTYPE_F16};
+  if (dice.one_in(2)) return std::vector<model::UnitDtypes>(units);
+  std::vector<model::UnitDtypes> drawn;
+  const bool is_one_set = dice.one_in(2);
+  for (size_t u = 0; u < units; ++u) {
+    model::UnitDtypes one;
+    one.compute = dice.one_of(dtypes);
+    one.reduce = dice.one_of(dtypes);
+    drawn.push_back(is_one_set && u > 0 ? drawn[0] : one);
+  }
+  return drawn;
+}
+
+std::string dtypes_text(const std::vector<model::UnitDtypes>& dtypes) {
+  const char* const names[] = {"none", "f32", "bf16", "f16"};
+  std::string out;
+  for (const model::UnitDtypes& of_unit : dtypes) {
+    out += fmt::format(" {}/{}/{}", names[of_unit.compute], names[of_unit.reduce],
+                       names[of_unit.accumulate]);
+  }
+  return out;
+}
+
 // Sequences of unequal length, some labels missing, in unequal numbers.
 zoo::Batch draw_batch(uint64_t seed, const BatchPlace& place) {
   const uint64_t number =
@@ -194,6 +220,7 @@ Task Draw::task() const {
   task.make_model = [shape = shape] { return std::make_unique<OddModel>(shape); };
   task.batch = [seed = seed](const BatchPlace& place) { return draw_batch(seed, place); };
   task.windows = windows;
+  task.dtypes = [dtypes = dtypes](int unit) { return dtypes[static_cast<size_t>(unit)]; };
   task.max_grad_norm = max_grad_norm;
   task.seed = seed;
   return task;
@@ -201,11 +228,12 @@ Task Draw::task() const {
 
 std::string Draw::text() const {
   return fmt::format(
-      "draw {}: {} on {} ranks; windows {}; max_grad_norm {}{}{}{}; {}\n"
+      "draw {}: {} on {} ranks; windows {}; max_grad_norm {}{}{}{}; {}; dtypes{}\n"
       "Again: STRATA_SEARCH_FIRST={} STRATA_SEARCH_DRAWS=1 matrix_test --gtest_filter=Search.*",
       seed, placement.strategy, placement.world, fmt::join(windows, " "), max_grad_norm,
       placement.recomputes ? "; checkpointed" : "", placement.is_checked ? "; checked" : "",
-      placement.infers ? "; a forward alone in front of each step" : "", shape.text(), seed);
+      placement.infers ? "; a forward alone in front of each step" : "", shape.text(),
+      dtypes_text(dtypes), seed);
 }
 
 Draw draw(uint64_t seed, const std::vector<Searched>& strategies) {
@@ -214,6 +242,7 @@ Draw draw(uint64_t seed, const std::vector<Searched>& strategies) {
   out.seed = seed;
   draw_strategy(dice, strategies, out);
   out.shape = draw_model(dice);
+  out.dtypes = draw_dtypes(dice, out.shape.units.size());
   for (uint64_t steps = 2 + dice.below(2); steps > 0; --steps) {
     out.windows.push_back(dice.one_in(2) ? 1 : 1 + static_cast<int>(dice.below(3)));
   }

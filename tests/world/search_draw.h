@@ -29,6 +29,7 @@ struct Draw {
   std::map<std::string, std::string> options;  // that differ from nothing said
   Placement placement;                         // with the options in its strategy
   std::vector<int> windows;
+  std::vector<model::UnitDtypes> dtypes;  // by unit
   double max_grad_norm = 0;
 
   bool is_set(const std::string& key, const std::string& value) const;

@@ -64,12 +64,13 @@ class RankRun {
                                                resolved, rank_.world, {STRATA_DEVICE_CPU, 0},
                                                rank_.host->abi(), placement_.is_checked));
     model_ = task_.make_model();
-    STRATA_ASSIGN_OR_RETURN(
-        session_, strategy::Session::attach(std::move(instance), *rank_.host, model_->spec()));
+    const model::ModelSpec spec = task_.spec(*model_);
+    STRATA_ASSIGN_OR_RETURN(session_,
+                            strategy::Session::attach(std::move(instance), *rank_.host, spec));
     model_->bind_units(session_->units());
     if (placement_.recomputes) session_->set_recompute(hooks::UnitGraph::every(1));
     STRATA_RETURN_IF_ERROR(train::initialize_weights(*session_, *model_, "", task_.seed));
-    const strategy::ModelDescription sizes(model_->spec(), {});
+    const strategy::ModelDescription sizes(spec, {});
     STRATA_ASSIGN_OR_RETURN(
         out_.estimate, plugin::StrategyInstance::estimate(resolved, rank_.world,
                                                           {STRATA_DEVICE_CPU, 0}, sizes.model()));
@@ -145,6 +146,14 @@ bool are_comparable(const Trained& a, const Trained& b, const std::string& what)
 }
 
 }  // namespace
+
+model::ModelSpec Task::spec(const zoo::Model& model) const {
+  model::ModelSpec spec = model.spec();
+  for (size_t u = 0; dtypes != nullptr && u < spec.units.size(); ++u) {
+    spec.units[u].dtypes = dtypes(static_cast<int>(u));
+  }
+  return spec;
+}
 
 Trained train_on_ranks(const Task& task, const Placement& placement) {
   std::mutex mutex;

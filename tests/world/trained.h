@@ -12,6 +12,7 @@
 
 #include "strata/abi/strategy.h"
 #include "strata/device/host.h"
+#include "strata/model/unit_spec.h"
 #include "strata/optim/clipping.h"
 #include "strata/zoo/model.h"
 
@@ -28,8 +29,8 @@ struct BatchPlace {
 struct Task {
   std::function<std::unique_ptr<zoo::Model>()> make_model;
   std::function<zoo::Batch(const BatchPlace& place)> batch;
-  std::vector<int> windows = {1, 1, 1};  // micro-batches of each step
-  std::string precision = "32";
+  std::vector<int> windows = {1, 1, 1};               // micro-batches of each step
+  std::function<model::UnitDtypes(int unit)> dtypes;  // unset: fp32 everywhere
   std::string optimizer = "adamw";
   double max_grad_norm = 0;  // 0: no clipping
   double norm_type = 2;
@@ -41,6 +42,8 @@ struct Task {
   double adam_epsilon = 1e-4;
   uint64_t seed = 7;
 
+  // The model's, with the dtypes.
+  model::ModelSpec spec(const zoo::Model& model) const;
   int steps() const { return static_cast<int>(windows.size()); }
   optim::Clipping clipping() const { return {max_grad_norm, norm_type, max_grad_value}; }
 };
@@ -81,7 +84,8 @@ struct SumOrder {
   bool adds_each_entry = false;
 };
 
-// The whole training in this thread alone, with fp32 gradients from torch::autograd::grad.
+// The whole training in this thread alone, with gradients from torch::autograd::grad, cast where
+// abi/strategy.h says that they are.
 Trained train_in_one_process(const Task& task, int world, const SumOrder& order = {});
 
 // Expects losses, norms and weights of the same bits.
