@@ -20,6 +20,7 @@
 #include "strata/device/process_stats.h"
 #include "strata/formats/json.h"
 #include "strata/optim/schedule.h"
+#include "strata/train/optimization.h"
 #include "strata/train/saving.h"
 #include "strata/train/stepper.h"
 #include "strata/train/training.h"
@@ -111,7 +112,7 @@ class StepBench {
 
   Status measure() {
     train::Stepper stepper(*training_.session, *training_.host, *model_, *training_.optimizer,
-                           config_.optimizer.max_grad_norm);
+                           {train::make_clipping(config_.optimizer)});
     const int64_t steps = config_.skip_steps + config_.max_steps;
     const optim::Schedule schedule = train::make_schedule(config_.optimizer, steps);
     for (int64_t step = 0; step < steps; ++step) {

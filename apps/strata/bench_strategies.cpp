@@ -10,6 +10,7 @@
 #include "apps/strata/subprocess.h"
 #include "strata/base/log.h"
 #include "strata/base/text.h"
+#include "strata/config/optimizer_flags.h"
 #include "strata/formats/json.h"
 #include "strata/train/rank.h"
 
@@ -65,19 +66,11 @@ std::vector<std::string> command_of(const config::BenchStrategiesConfig& c,
                                    "1",
                                    "--save-steps",
                                    "0",
-                                   "--learning-rate",
-                                   fmt::format("{}", c.optimizer.learning_rate),
-                                   "--warmup-steps",
-                                   std::to_string(c.optimizer.warmup_steps),
-                                   "--lr-scheduler-type",
-                                   c.optimizer.lr_scheduler_type,
-                                   "--max-grad-norm",
-                                   fmt::format("{}", c.optimizer.max_grad_norm),
-                                   "--weight-decay",
-                                   fmt::format("{}", c.optimizer.weight_decay),
                                    "--no-progress",
                                    "--output-dir",
                                    output_dir};
+  const std::vector<std::string> optimizer = config::optimizer_arguments(c.optimizer);
+  args.insert(args.end(), optimizer.begin(), optimizer.end());
   if (!c.data.tokenizer.empty()) {
     args.insert(args.end(), {"--tokenizer", c.data.tokenizer});
   }

@@ -16,6 +16,7 @@
 #include "apps/strata/command.h"
 #include "strata/plugin/capabilities.h"
 #include "strata/strategy/session.h"
+#include "strata/train/optimization.h"
 #include "strata/train/saving.h"
 #include "strata/train/stepper.h"
 #include "strata/zoo/gpt2.h"
@@ -103,7 +104,7 @@ Result<Numbers> run_trial(const Trial& trial) {
   model.bind_units(session->units());
   STRATA_RETURN_IF_ERROR(check_units(*session, model));
   STRATA_ASSIGN_OR_RETURN(const auto optimizer, train::make_optimizer({}, *session, *host));
-  train::Stepper stepper(*session, *host, model, *optimizer, 1.0);
+  train::Stepper stepper(*session, *host, model, *optimizer, {{.max_norm = 1}});
   Numbers numbers;
   for (int step = 0; step < kSteps; ++step) {
     std::vector<zoo::Batch> batches;

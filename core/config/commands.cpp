@@ -8,6 +8,7 @@
 #include "strata/config/config.h"
 #include "strata/config/flags.h"
 #include "strata/config/groups.h"
+#include "strata/config/optimizer_flags.h"
 
 namespace strata::config {
 namespace {
@@ -64,6 +65,10 @@ FlagSet train_flags(TrainConfig& c) {
   flags.add("resume-from-checkpoint", &c.resume_from_checkpoint, "FOLDER|latest",
             "go on from this checkpoint, or from the newest in --output-dir");
   flags.add("no-progress", &c.no_progress, "", "no progress line");
+  flags
+      .add("show-param-groups", &c.show_param_groups, "",
+           "print every parameter's group, learning rate and weight decay, and end")
+      .only_on_command_line();
   return flags;
 }
 
@@ -71,10 +76,7 @@ void check_train(FlagSet& flags, TrainConfig& c, Mistakes& mistakes) {
   check_placement(flags, c.placement, mistakes);
   check_strategy(c.placement, mistakes);
   if (!c.max_steps && !c.num_train_epochs) c.num_train_epochs = 3;
-  if (c.max_steps && c.optimizer.warmup_steps > *c.max_steps) {
-    mistakes.add(fmt::format("--warmup-steps {}: are more than --max-steps {}",
-                             c.optimizer.warmup_steps, *c.max_steps));
-  }
+  check_optimizer(flags, c.optimizer, c.max_steps, mistakes);
   if (c.resume_from_checkpoint == "latest") c.resume_from_checkpoint = c.output_dir + "/latest";
 }
 
@@ -189,6 +191,11 @@ void check_placement_only(FlagSet& flags, Config& c, Mistakes& mistakes) {
   check_strategy(c.placement, mistakes);
 }
 
+void check_bench_step(FlagSet& flags, BenchStepConfig& c, Mistakes& mistakes) {
+  check_placement_only(flags, c, mistakes);
+  check_optimizer(flags, c.optimizer, c.skip_steps + c.max_steps, mistakes);
+}
+
 FlagSet bench_strategies_flags(BenchStrategiesConfig& c, std::string& strategies) {
   FlagSet flags("strata bench strategies",
                 "Runs the same steps under several strategies and compares memory and loss.");
@@ -231,6 +238,7 @@ Result<Command> read_bench_strategies(const std::vector<std::string>& args) {
   auto command = read<BenchStrategiesConfig>(
       std::move(flags), config, args, [](FlagSet& f, BenchStrategiesConfig& c, Mistakes& m) {
         check_placement(f, c.placement, m);
+        check_optimizer(f, c.optimizer, c.max_steps, m);
         for (const char* unused : {"strategy", "set"}) {
           if (f.at(unused).is_given()) {
             m.add(
@@ -299,8 +307,7 @@ Result<Command> read_export(const std::vector<std::string>& args) {
 
 Result<Command> read_bench_step(const std::vector<std::string>& args) {
   BenchStepConfig config;
-  return read<BenchStepConfig>(bench_step_flags(config), config, args,
-                               check_placement_only<BenchStepConfig>);
+  return read<BenchStepConfig>(bench_step_flags(config), config, args, check_bench_step);
 }
 
 Result<Command> read_bench_comm(const std::vector<std::string>& args) {

@@ -24,8 +24,8 @@ inline constexpr const char* kAutoStrategy = "auto";
 
 // Which ranks there are and what they run under.
 struct PlacementConfig {
-  // "NAME[:key=value,...]", a plugin's path, or kAutoStrategy: the program chooses when it knows the
-  // world.
+  // "NAME[:key=value,...]", a plugin's path, or kAutoStrategy: the program chooses when it knows
+  // the world.
   std::string strategy = kAutoStrategy;
   std::vector<std::string> set;          // "key=value" for the strategy, each key once
   std::vector<std::string> plugin_path;  // folders, in the order given
@@ -54,16 +54,42 @@ struct BatchConfig {
   bool activation_checkpointing = false;
 };
 
-// AdamW and its schedule.
+// The optimizer, its parameter groups, its schedule, and clipping. Defaults of epsilon and beta2
+// that an optimizer has of its own are filled in by the command line.
 struct OptimizerConfig {
+  std::string optim = "adamw";
   double learning_rate = 5e-5;
   double weight_decay = 0;
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_epsilon = 1e-8;
+  double momentum = 0;
+  bool nesterov = false;
+  bool adafactor_relative_step = false;
+  bool adafactor_warmup_init = false;
+  bool adafactor_scale_parameter = false;
+  double adafactor_clip_threshold = 1;
+  double adafactor_decay_rate = -0.8;
+  std::vector<std::string> param_group;  // "REGEX:lr=X,weight_decay=X", the first match wins
+
+  std::string lr_scheduler_type = "linear";
   int64_t warmup_steps = 0;
-  std::string lr_scheduler_type = "linear";  // linear, cosine, constant
-  double max_grad_norm = 1;                  // 0: no clipping
+  double warmup_ratio = 0;  // of all steps; 0: warmup_steps decides
+  std::string warmup_type = "linear";
+  double warmup_min_lr = 0;
+  double lr_end = 1e-7;
+  double lr_power = 1;
+  std::optional<double> lr_gamma;
+  std::optional<int64_t> lr_timescale;    // unset: warmup_steps, or 10000 without warm-up
+  std::optional<int64_t> lr_decay_steps;  // unset: a tenth of all steps
+  std::string lr_decay_type = "cosine";
+  double min_lr_ratio = 0;
+
+  double max_grad_norm = 1;           // 0: no clipping by norm
+  std::string grad_norm_type = "2";   // a number of at least 0.1, or "inf"
+  std::optional<double> clip_grad_value;   // clipping by value instead
+  std::string on_nonfinite = "stop";  // or "skip"
+  int64_t max_nonfinite_skips = 10;   // in a row
 };
 
 struct TrainConfig {
@@ -81,7 +107,8 @@ struct TrainConfig {
   std::optional<int64_t> save_total_limit;  // unset: keep all
   std::string resume_from_checkpoint;       // a folder, or ""; "latest" became OUTPUT_DIR/latest
   bool no_progress = false;
-  std::string config;  // the file that was read, or ""
+  bool show_param_groups = false;  // print them and end
+  std::string config;              // the file that was read, or ""
 };
 
 struct GenerateConfig {

@@ -67,6 +67,10 @@ Flag& Flag::one_of(std::vector<std::string> choices) {
   choices_ = std::move(choices);
   return *this;
 }
+Flag& Flag::alias(std::string name, std::string choice) {
+  aliases_.emplace_back(std::move(name), std::move(choice));
+  return *this;
+}
 Flag& Flag::required() {
   is_required_ = true;
   return *this;
@@ -132,13 +136,7 @@ Status Flag::assign(const std::string& text, Source source) {
       },
       [&](std::string* target) -> Status {
         if (text.empty()) return invalid_argument("is empty");
-        if (!choices_.empty() &&
-            std::find(choices_.begin(), choices_.end(), text) == choices_.end()) {
-          const std::string near = text::nearest(text, choices_);
-          return invalid_argument(fmt::format("is not one of {}{}", text::join(choices_),
-                                              near.empty() ? "" : "; did you mean " + near + "?"));
-        }
-        *target = text;
+        STRATA_ASSIGN_OR_RETURN(*target, choice_of(text));
         return {};
       },
       [&](std::vector<std::string>* target) -> Status {
@@ -150,6 +148,18 @@ Status Flag::assign(const std::string& text, Source source) {
   STRATA_RETURN_IF_ERROR(std::visit(read, target_));
   source_ = source;
   return {};
+}
+
+Result<std::string> Flag::choice_of(const std::string& text) const {
+  std::vector<std::string> names = choices_;
+  for (const auto& [name, choice] : aliases_) {
+    if (name == text) return choice;
+    names.push_back(name);
+  }
+  if (names.empty() || std::find(names.begin(), names.end(), text) != names.end()) return text;
+  const std::string near = text::nearest(text, names);
+  return invalid_argument(fmt::format("is not one of {}{}", text::join(choices_),
+                                      near.empty() ? "" : "; did you mean " + near + "?"));
 }
 
 void Flag::reset() {
@@ -187,6 +197,7 @@ std::string Flag::toml() const {
 std::string Flag::help_text() const {
   std::string text = help_;
   if (!choices_.empty()) text += ": " + text::join(choices_);
+  for (const auto& [name, choice] : aliases_) text += fmt::format("; {} is {}", name, choice);
   if (is_list()) text += "; may be repeated";
   if (is_required_) return text + " (required)";
   std::string value = default_toml_;

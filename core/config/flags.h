@@ -38,6 +38,8 @@ class Flag {
   Flag& at_most(double maximum);
   Flag& below(double maximum);
   Flag& one_of(std::vector<std::string> choices);
+  // Another name of a choice, which stands for it; help names it, files get the choice.
+  Flag& alias(std::string name, std::string choice);
   Flag& required();
   // Text of the default in --help, where the value does not say it.
   Flag& default_words(std::string words);
@@ -53,6 +55,8 @@ class Flag {
   bool is_list() const { return std::holds_alternative<std::vector<std::string>*>(target_); }
   bool is_number() const;  // written without quotes in the config file
   bool is_given() const { return source_ != Source::kDefault; }
+  // Whether the value is the declared default, given or not.
+  bool has_default_value() const { return toml() == default_toml_; }
   // The value as a value of the config file; "" if it is unset.
   std::string toml() const;
   std::string help_text() const;
@@ -67,6 +71,8 @@ class Flag {
  private:
   friend class FlagSet;
   Status check_range(double value) const;
+  // The choice that the text names.
+  Result<std::string> choice_of(const std::string& text) const;
 
   std::string name_;
   Target target_;
@@ -74,6 +80,7 @@ class Flag {
   std::string help_;
   std::string group_;
   std::vector<std::string> choices_;
+  std::vector<std::pair<std::string, std::string>> aliases_;  // name, choice
   std::string default_words_;
   double minimum_ = -std::numeric_limits<double>::infinity();
   double maximum_ = std::numeric_limits<double>::infinity();

@@ -74,20 +74,6 @@ void declare_batch(FlagSet& flags, BatchConfig& c) {
             "keep the inputs of blocks only and compute again in backward");
 }
 
-void declare_optimizer(FlagSet& flags, OptimizerConfig& c) {
-  flags.group("Optimizer (AdamW)");
-  flags.add("learning-rate", &c.learning_rate, "X", "peak learning rate").at_least(0);
-  flags.add("weight-decay", &c.weight_decay, "X", "decoupled weight decay").at_least(0);
-  flags.add("adam-beta1", &c.adam_beta1, "X", "decay of the first moment").at_least(0).below(1);
-  flags.add("adam-beta2", &c.adam_beta2, "X", "decay of the second moment").at_least(0).below(1);
-  flags.add("adam-epsilon", &c.adam_epsilon, "X", "added to the denominator").above(0);
-  flags.add("warmup-steps", &c.warmup_steps, "N", "steps of linear warm-up").at_least(0);
-  flags.add("lr-scheduler-type", &c.lr_scheduler_type, "NAME", "learning rate after warm-up")
-      .one_of({"linear", "cosine", "constant"});
-  flags.add("max-grad-norm", &c.max_grad_norm, "X", "clip gradients to this global norm; 0: do not")
-      .at_least(0);
-}
-
 void declare_seed(FlagSet& flags, int64_t& seed) {
   flags.add("seed", &seed, "N", "seed of all random numbers").at_least(0);
 }

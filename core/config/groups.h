@@ -17,7 +17,6 @@ void declare_sequence_length(FlagSet& flags, int64_t& value);
 void declare_timeout(FlagSet& flags, double& seconds);
 void declare_placement(FlagSet& flags, PlacementConfig& config);
 void declare_batch(FlagSet& flags, BatchConfig& config);
-void declare_optimizer(FlagSet& flags, OptimizerConfig& config);
 void declare_seed(FlagSet& flags, int64_t& seed);
 
 // Refuses in words what is known, but not there yet.

@@ -3,43 +3,23 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <mutex>
 
 #include "strata/base/check.h"
+#include "strata/optim/kernels.h"
 
 namespace strata::optim {
 namespace {
 
 constexpr int64_t kBlock = 64;
 constexpr int64_t kGrainBlocks = 4096;  // 1 MiB of gradients
-constexpr int64_t kBatch = 64;          // blocks at a time: 16 KiB, which stay in the cache
 constexpr int kLowest = -320;           // exponent of limb 0
 constexpr int kMantissaBits = 52;
 constexpr uint64_t kMantissaMask = (uint64_t{1} << kMantissaBits) - 1;
-
-// Sum of squares of 64 floats. Eight running sums, then a tree: the compiler's vectors do not
-// change the order.
-double block_sum(const float* values) {
-  double lanes[8] = {};
-  for (int64_t i = 0; i < kBlock; i += 8) {
-    for (int64_t lane = 0; lane < 8; ++lane) {
-      const double value = values[i + lane];
-      lanes[lane] += value * value;
-    }
-  }
-  return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
-         ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
-}
-
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-__attribute__((target_clones("avx512f", "avx2", "default")))
-#endif
-void block_sums(const float* values, int64_t blocks, double* sums) {
-  for (int64_t b = 0; b < blocks; ++b) sums[b] = block_sum(values + b * kBlock);
-}
 
 }  // namespace
 
@@ -98,32 +78,46 @@ double ExactSum::value(std::span<const int64_t> limbs) {
 }
 
 void NormAccumulator::add(const model::Partition& partition) {
-  if (partition.gradient == nullptr || !partition.is_trainable) return;
-  STRATA_CHECK(partition.gradient_dtype == 1) << "gradient dtype " << partition.gradient_dtype;
+  if (!is_updated(partition)) return;
+  const Gradient gradient(partition);
   const int64_t blocks = partition.numel / kBlock;
-  const int64_t first = blocks * partition.replica / partition.replicas;
-  const int64_t last = blocks * (partition.replica + 1) / partition.replicas;
-  const auto* values = static_cast<const float*>(partition.gradient) + first * kBlock;
+  add([&](int64_t begin, int64_t numel,
+          float* scratch) { return gradient.read(begin, numel, scratch); },
+      blocks * partition.replica / partition.replicas * kBlock,
+      blocks * (partition.replica + 1) / partition.replicas * kBlock);
+}
+
+void NormAccumulator::add(const Values& values, int64_t begin, int64_t end) {
   std::mutex mutex;
-  at::parallel_for(0, last - first, kGrainBlocks, [&](int64_t begin, int64_t end) {
+  at::parallel_for(begin / kBlock, end / kBlock, kGrainBlocks, [&](int64_t first, int64_t last) {
     ExactSum sum;
     int64_t not_finite = 0;
-    double sums[kBatch];
-    for (int64_t batch = begin; batch < end; batch += kBatch) {
-      const int64_t count = std::min(kBatch, end - batch);
-      block_sums(values + batch * kBlock, count, sums);
-      for (int64_t i = 0; i < count; ++i) {
-        if (std::isfinite(sums[i])) {
-          sum.add(sums[i]);
+    float scratch[kChunk];
+    double sums[kChunk / kBlock];
+    for_each_chunk(first * kBlock, last * kBlock, [&](int64_t at, int64_t numel) {
+      block_sums(values(at, numel, scratch), numel / kBlock, sums);
+      for (const double value : std::span(sums).first(static_cast<size_t>(numel / kBlock))) {
+        if (std::isfinite(value)) {
+          sum.add(value);
         } else {
           ++not_finite;
         }
       }
-    }
+    });
     const std::lock_guard lock(mutex);  // threads come in any order: the sum is exact
     sum_.add(sum);
     not_finite_blocks_ += not_finite;
   });
+}
+
+void NormAccumulator::block_sums(const float* values, int64_t blocks, double* sums) const {
+  if (type_ == 2) {
+    kernels::sums_of_squares(values, blocks, sums);
+  } else if (type_ == 1) {
+    kernels::sums_of_magnitudes(values, blocks, sums);
+  } else {
+    kernels::sums_of_powers(values, blocks, largest_, type_, sums);
+  }
 }
 
 std::vector<int64_t> NormAccumulator::limbs() {
@@ -133,12 +127,24 @@ std::vector<int64_t> NormAccumulator::limbs() {
   return out;
 }
 
-double NormAccumulator::norm(std::span<const int64_t> reduced) {
-  STRATA_CHECK(reduced.size() == ExactSum::kLimbs + 1);
+double NormAccumulator::norm(std::span<const int64_t> reduced, double type, double largest) {
+  STRATA_CHECK(reduced.size() == kNumbers) << reduced.size();
   if (reduced.back() > 0) return std::numeric_limits<double>::quiet_NaN();
-  return std::sqrt(ExactSum::value(reduced.first(ExactSum::kLimbs)));
+  const double sum = ExactSum::value(reduced.first(ExactSum::kLimbs));
+  if (type == 2) return std::sqrt(sum);
+  if (type == 1) return sum;
+  return largest * std::pow(sum, 1 / type);
 }
 
-double clip_factor(double norm, double max_norm) { return std::min(1.0, max_norm / (norm + 1e-6)); }
+bool all_are_finite(std::span<const float> values) {
+  std::atomic<bool> are_finite = true;
+  at::parallel_for(0, static_cast<int64_t>(values.size()), kGrainBlocks * kBlock,
+                   [&](int64_t begin, int64_t end) {
+                     if (!kernels::all_are_finite(values.data() + begin, end - begin)) {
+                       are_finite = false;
+                     }
+                   });
+  return are_finite;
+}
 
 }  // namespace strata::optim

@@ -48,6 +48,7 @@ Status MetricsFile::append(const StepMetrics& m) {
                        {"grad_norm", m.grad_norm},
                        {"lr", m.lr},
                        {"tokens", m.tokens},
+                       {"skipped_steps", m.skipped_steps},
                        {"tokens_per_s", m.tokens_per_s},
                        {"step_s", m.step_s},
                        {"data_s", m.data_s},
@@ -72,6 +73,7 @@ std::string to_json(const Summary& s) {
   }
   const Json object = {{"status", s.status},
                        {"steps", s.steps},
+                       {"skipped_steps", s.skipped_steps},
                        {"final_loss", s.final_loss},
                        {"losses", s.losses},
                        {"weight_hash", s.weight_hash},

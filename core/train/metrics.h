@@ -1,7 +1,8 @@
 // What a run leaves behind for tools: metrics.jsonl (one object a logged step) and summary.json.
 //
 // Both formats are stable: fields are added, never renamed. Units: seconds, bytes; `tokens` counts
-// label tokens of all ranks in this step; sums and norms are over all ranks.
+// label tokens of all ranks in this step; sums and norms are over all ranks. A loss or norm that is
+// not finite is null.
 #ifndef STRATA_TRAIN_METRICS_H_
 #define STRATA_TRAIN_METRICS_H_
 
@@ -21,6 +22,7 @@ struct StepMetrics {
   double grad_norm = 0;            // global, before clipping
   double lr = 0;                   // used in this step
   int64_t tokens = 0;              // label tokens of all ranks
+  int64_t skipped_steps = 0;       // of this run so far, as loss or gradients were not finite
   double tokens_per_s = 0;         // tokens / step_s
   double step_s = 0;               // whole step on rank 0
   double data_s = 0;               // of it, waiting for data
@@ -57,7 +59,8 @@ struct RankSummary {
 struct Summary {
   std::string status = "completed";  // or "failed"
   int64_t steps = 0;
-  double final_loss = 0;
+  int64_t skipped_steps = 0;   // of them, without an update
+  double final_loss = 0;       // of the last step that was not skipped
   std::vector<double> losses;  // one a step of this run, full precision
   std::string weight_hash;     // XXH3-64 of all fp32 parameters in name order, 16 hex digits
   std::vector<RankSummary> ranks;

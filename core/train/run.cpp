@@ -14,8 +14,9 @@
 #include "strata/device/process_stats.h"
 #include "strata/formats/file.h"
 #include "strata/formats/hash.h"
-#include "strata/optim/adamw.h"
+#include "strata/optim/parameter_groups.h"
 #include "strata/optim/schedule.h"
+#include "strata/train/optimization.h"
 #include "strata/train/saving.h"
 #include "strata/train/stepper.h"
 #include "strata/train/tables.h"
@@ -39,6 +40,10 @@ class Run {
 
   RunOutcome operator()() {
     RunOutcome outcome;
+    if (config_.show_param_groups) {
+      outcome.status = agree(rank_, "groups", show_groups(), timeout());
+      return outcome;
+    }
     outcome.status = agree(rank_, "load", load(), config_.placement.timeout_s);
     if (outcome.status.ok()) outcome.status = agree(rank_, "request", check_request(), timeout());
     if (outcome.status.ok()) outcome.status = agree(rank_, "prepare", prepare(), timeout());
@@ -57,15 +62,27 @@ class Run {
   double timeout() const { return config_.placement.timeout_s; }
   double elapsed() const { return device::monotonic_seconds() - rank_.started_s; }
 
+  Status show_groups() {
+    STRATA_ASSIGN_OR_RETURN(const auto model, zoo::load_model(config_.model));
+    STRATA_ASSIGN_OR_RETURN(const optim::ParameterGroups groups,
+                            make_groups(config_.optimizer, model->spec()));
+    if (rank_.is_first()) observer_.text(optim::groups_table(model->spec(), groups));
+    return {};
+  }
+
   // Reads and checks; writes nothing and talks to nobody.
   Status load() {
     STRATA_ASSIGN_OR_RETURN(workload_, load_workload(config_, rank_));
+    schedule_ = make_schedule(config_.optimizer, workload_.max_steps);
+    STRATA_RETURN_IF_ERROR(optim::check_schedule(schedule_));
+    STRATA_RETURN_IF_ERROR(make_groups(config_.optimizer, workload_.model->spec()).status());
     STRATA_ASSIGN_OR_RETURN(
         strategy_, resolve_strategy(config_.placement, training_needs(config_.batch, rank_.world,
                                                                       workload_.model->spec())));
     if (!config_.resume_from_checkpoint.empty()) {
       STRATA_ASSIGN_OR_RETURN(resume_, checkpoint::Reader::open(config_.resume_from_checkpoint));
       STRATA_RETURN_IF_ERROR(zoo::check_same_model(resume_->folder(), config_.model));
+      STRATA_RETURN_IF_ERROR(check_same_optimizer(*resume_, config_.optimizer.optim));
     }
     return {};
   }
@@ -173,15 +190,19 @@ class Run {
   }
 
   Status train() {
+    const StepperOptions options{make_clipping(config_.optimizer),
+                                 config_.optimizer.on_nonfinite == "skip"};
     Stepper stepper(*training_.session, *training_.host, *workload_.model, *training_.optimizer,
-                    config_.optimizer.max_grad_norm);
+                    options);
     training_.host->take_wait_seconds();
     for (int64_t step = first_step_; step <= workload_.max_steps; ++step) {
       STRATA_ASSIGN_OR_RETURN(const StepMetrics metrics, one_step(stepper, step));
       if (rank_.is_first()) observer_.step(metrics, first_step_, workload_.max_steps);
       const bool is_last = step == workload_.max_steps;
-      const bool is_logged = is_last || step == first_step_ || step % config_.logging_steps == 0;
+      const bool is_logged = is_last || step == first_step_ || step % config_.logging_steps == 0 ||
+                             skips_in_a_row_ > 0;
       if (rank_.is_first() && is_logged) STRATA_RETURN_IF_ERROR(metrics_->append(metrics));
+      STRATA_RETURN_IF_ERROR(check_skips(step));
       if (is_last || (config_.save_steps > 0 && step % config_.save_steps == 0)) {
         STRATA_RETURN_IF_ERROR(save(step));
       }
@@ -197,12 +218,20 @@ class Run {
     }
     const double data_end = device::monotonic_seconds();
     seed_step(static_cast<uint64_t>(config_.seed), rank_.world.rank, step);
-    const double lr = optim::learning_rate(schedule(), step - 1);
+    // Of the updates done: a skipped step does not move the schedule.
+    const double lr = optim::learning_rate(schedule_, training_.optimizer->step_count());
     STRATA_ASSIGN_OR_RETURN(const StepResult result, stepper.step(batches, lr));
     workload_.sampler->advance();
     const double end = device::monotonic_seconds();
     if (step == first_step_) summary_.first_step_s = elapsed();
     summary_.losses.push_back(result.loss);
+    if (result.is_skipped) {
+      ++skips_in_a_row_;
+      ++summary_.skipped_steps;
+    } else {
+      skips_in_a_row_ = 0;
+      summary_.final_loss = result.loss;
+    }
     summary_.steps = step;
     sent_bytes_per_step_ = result.sent_bytes;
 
@@ -212,6 +241,7 @@ class Run {
     metrics.grad_norm = result.grad_norm;
     metrics.lr = lr;
     metrics.tokens = result.tokens;
+    metrics.skipped_steps = summary_.skipped_steps;
     metrics.step_s = end - begin;
     metrics.tokens_per_s = static_cast<double>(result.tokens) / metrics.step_s;
     metrics.data_s = data_end - begin;
@@ -225,7 +255,15 @@ class Run {
     return metrics;
   }
 
-  optim::Schedule schedule() const { return make_schedule(config_.optimizer, workload_.max_steps); }
+  Status check_skips(int64_t step) const {
+    const int64_t most = config_.optimizer.max_nonfinite_skips;
+    const bool has_updated = skips_in_a_row_ < step - first_step_ + 1;
+    if (skips_in_a_row_ < most && (has_updated || step < workload_.max_steps)) return {};
+    return internal_error(fmt::format(
+        "train: loss or gradients were not finite in {} steps in a row, up to step {}; weights are "
+        "as before them. HINT: a smaller --learning-rate, or --max-nonfinite-skips above {}",
+        skips_in_a_row_, step, most));
+  }
 
   Status save(int64_t step) {
     SavePoint point;
@@ -240,7 +278,6 @@ class Run {
   Status finish() {
     STRATA_ASSIGN_OR_RETURN(summary_.weight_hash, weight_hash(*training_.session));
     STRATA_ASSIGN_OR_RETURN(summary_.ranks, gather_rank_summaries());
-    summary_.final_loss = summary_.losses.empty() ? 0 : summary_.losses.back();
     summary_.strategy = strategy_text(*strategy_);
     const plugin::PluginLibrary& library = *strategy_->library;
     summary_.plugin = {library.path(), library.id(), library.version(), library.abi_built()};
@@ -267,7 +304,9 @@ class Run {
   std::optional<formats::FolderLock> folder_lock_;
   Training training_;
   std::optional<MetricsFile> metrics_;
+  optim::Schedule schedule_;
   int64_t first_step_ = 1;
+  int64_t skips_in_a_row_ = 0;
   uint64_t sent_bytes_per_step_ = 0;
   StartTable start_table_;
   Summary summary_;

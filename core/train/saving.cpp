@@ -10,6 +10,7 @@
 
 #include "strata/formats/hash.h"
 #include "strata/formats/json.h"
+#include "strata/optim/norm.h"
 #include "strata/zoo/weights.h"
 
 namespace strata::train {
@@ -26,19 +27,48 @@ std::vector<model::FlatLayout> layouts_of(const strategy::Session& session) {
 
 // The slices that this rank writes: of copies that several ranks hold, the first rank's.
 std::vector<checkpoint::OwnedSlice> owned_slices(const strategy::Session& session,
-                                                 const optim::AdamW& optimizer) {
+                                                 const optim::Optimizer& optimizer,
+                                                 const Rank& rank) {
   std::vector<checkpoint::OwnedSlice> slices;
-  const std::vector<model::Partition>& partitions = session.partitions();
-  for (size_t i = 0; i < partitions.size(); ++i) {
-    const model::Partition& partition = partitions[i];
+  const auto unit_name = [&](int unit) {
+    return session.spec().units[static_cast<size_t>(unit)].name;
+  };
+  for (const model::Partition& partition : session.partitions()) {
     if (partition.replica != 0 || partition.numel == 0) continue;
-    const std::string& unit = session.spec().units[static_cast<size_t>(partition.unit)].name;
-    slices.push_back({unit, partition.offset, partition.numel, "master", partition.master});
-    for (const optim::AdamW::StateTensor& state : optimizer.state(i)) {
-      slices.push_back({unit, partition.offset, partition.numel, state.name, state.data});
-    }
+    slices.push_back(
+        {unit_name(partition.unit), partition.offset, partition.numel, "master", partition.master});
+  }
+  for (const optim::StateTensor& state : optimizer.states()) {
+    const bool is_mine = state.is_whole ? rank.is_first() : state.is_first_copy;
+    if (!is_mine || state.numel == 0) continue;
+    slices.push_back({unit_name(state.unit), state.offset, state.numel, state.kind, state.data});
   }
   return slices;
+}
+
+Status check_finite(const std::vector<checkpoint::OwnedSlice>& slices, int64_t step) {
+  for (const checkpoint::OwnedSlice& slice : slices) {
+    if (optim::all_are_finite(std::span(slice.data, static_cast<size_t>(slice.numel)))) continue;
+    return internal_error(fmt::format(
+        "checkpoint: '{}' of unit '{}' is not finite after step {}; nothing was saved. HINT: go on "
+        "from an earlier checkpoint with a smaller --learning-rate",
+        slice.kind, slice.unit, step));
+  }
+  return {};
+}
+
+// An optimizer may have other states with other options.
+Status check_states(const checkpoint::Reader& reader, const strategy::Session& session,
+                    const optim::Optimizer& optimizer) {
+  for (const optim::StateTensor& state : optimizer.states()) {
+    const std::string& unit = session.spec().units[static_cast<size_t>(state.unit)].name;
+    if (reader.has_kind(unit, state.kind)) continue;
+    return invalid_argument(
+        fmt::format("checkpoint: '{}' has no '{}' of unit '{}', which {} keeps with these options. "
+                    "HINT: the options of the run that wrote it, such as --momentum",
+                    reader.folder(), state.kind, unit, optimizer.name()));
+  }
+  return {};
 }
 
 Status make_part_folder(const SavePoint& point) {
@@ -70,39 +100,6 @@ Status write_companions(const std::string& folder, const zoo::Model& model,
   return tokenizer.save(folder);
 }
 
-Result<std::unique_ptr<optim::AdamW>> make_optimizer(const config::OptimizerConfig& config,
-                                                     const strategy::Session& session,
-                                                     device::Host& host) {
-  optim::AdamWOptions options;
-  options.beta1 = config.adam_beta1;
-  options.beta2 = config.adam_beta2;
-  options.epsilon = config.adam_epsilon;
-  options.weight_decay = config.weight_decay;
-  const auto allocate = [&host](int64_t numel) -> Result<optim::AdamW::Memory> {
-    device::MemoryRequest request;
-    request.tag = STRATA_TAG_OPTIMIZER;
-    request.flags = STRATA_MEMORY_ZEROED;
-    request.bytes = static_cast<uint64_t>(numel) * sizeof(float);
-    request.label = "AdamW moments";
-    STRATA_ASSIGN_OR_RETURN(void* memory, host.allocate(request));
-    return optim::AdamW::Memory(static_cast<float*>(memory), [&host](float* moments) {
-      const Status freed = host.free(moments);
-      STRATA_CHECK(freed.ok()) << freed.message();
-    });
-  };
-  return optim::AdamW::create(options, session.spec(), layouts_of(session), session.partitions(),
-                              allocate);
-}
-
-optim::Schedule make_schedule(const config::OptimizerConfig& config, int64_t total_steps) {
-  optim::Schedule schedule;
-  schedule.kind = config.lr_scheduler_type;
-  schedule.learning_rate = config.learning_rate;
-  schedule.warmup_steps = config.warmup_steps;
-  schedule.total_steps = total_steps;
-  return schedule;
-}
-
 void seed_step(uint64_t seed, int rank, int64_t step) {
   const std::string text = fmt::format("{} {} {}", seed, rank, step);
   formats::Hash64 hash;
@@ -129,23 +126,26 @@ Status initialize_weights(strategy::Session& session, zoo::Model& model, const s
 }
 
 Status save_checkpoint(const SavePoint& point, const Rank& rank, double timeout_s,
-                       strategy::Session& session, const optim::AdamW& optimizer,
+                       strategy::Session& session, const optim::Optimizer& optimizer,
                        const Workload& workload) {
   const std::string what = fmt::format("save {} ", point.step);
+  const std::vector<checkpoint::OwnedSlice> slices = owned_slices(session, optimizer, rank);
+  STRATA_RETURN_IF_ERROR(
+      agree(rank, what + "numbers", check_finite(slices, point.step), timeout_s));
   const Status made = rank.is_first() ? make_part_folder(point) : Status();
   STRATA_RETURN_IF_ERROR(agree(rank, what + "folder", made, timeout_s));
   const std::string folder = checkpoint::part_folder_of(point.output_dir, point.step);
-  Status written =
-      checkpoint::write_rank_file(folder, rank.world.rank, owned_slices(session, optimizer));
+  Status written = checkpoint::write_rank_file(folder, rank.world.rank, slices);
   if (written.ok() && rank.is_first()) {
     written = write_companions(folder, *workload.model, *workload.tokenizer);
   }
   written = agree(rank, what + "files", written, timeout_s);
   Status committed = written;
   if (rank.is_first() && written.ok()) {
-    const Json state = {{"sampler", workload.sampler->state()},
-                        {"optimizer", {{"name", "adamw"}, {"step", optimizer.step_count()}}},
-                        {"strategy", point.strategy}};
+    const Json state = {
+        {"sampler", workload.sampler->state()},
+        {"optimizer", {{"name", optimizer.name()}, {"step", optimizer.step_count()}}},
+        {"strategy", point.strategy}};
     committed = checkpoint::commit(point.output_dir, point.step, rank.world.size, session.spec(),
                                    layouts_of(session), state, point.keep);
   }
@@ -153,24 +153,35 @@ Status save_checkpoint(const SavePoint& point, const Rank& rank, double timeout_
   return agree(rank, what + "commit", committed, timeout_s);
 }
 
-Result<ResumePoint> restore(const checkpoint::Reader& reader, strategy::Session& session,
-                            optim::AdamW& optimizer, data::DistributedSampler& sampler) {
-  STRATA_RETURN_IF_ERROR(load_weights(reader, session));
-  const std::vector<model::Partition>& partitions = session.partitions();
-  for (size_t i = 0; i < partitions.size(); ++i) {
-    const model::Partition& partition = partitions[i];
-    const std::string& unit = session.spec().units[static_cast<size_t>(partition.unit)].name;
-    for (const optim::AdamW::StateTensor& state : optimizer.state(i)) {
-      STRATA_RETURN_IF_ERROR(
-          reader.read(unit, state.name, partition.offset, partition.numel, state.data));
-    }
+Status check_same_optimizer(const checkpoint::Reader& reader, const std::string& name) {
+  const std::string where = reader.folder() + "/manifest.json: state";
+  if (!reader.state().contains("optimizer")) {
+    return invalid_argument(where +
+                            " has no optimizer. HINT: the file is damaged; use another checkpoint");
   }
+  STRATA_ASSIGN_OR_RETURN(const std::string wrote,
+                          formats::get_string(reader.state()["optimizer"], "name", where));
+  if (wrote == name) return {};
+  return invalid_argument(fmt::format(
+      "checkpoint: '{}' was written by optimizer '{}', this run has '{}'. HINT: --optim {}",
+      reader.folder(), wrote, name, wrote));
+}
+
+Result<ResumePoint> restore(const checkpoint::Reader& reader, strategy::Session& session,
+                            optim::Optimizer& optimizer, data::DistributedSampler& sampler) {
   const std::string where = reader.folder() + "/manifest.json: state";
   const Json& state = reader.state();
   if (!state.contains("sampler") || !state.contains("optimizer")) {
     return invalid_argument(where +
                             " has no sampler or no optimizer. HINT: the file is damaged; use "
                             "another checkpoint");
+  }
+  STRATA_RETURN_IF_ERROR(check_same_optimizer(reader, optimizer.name()));
+  STRATA_RETURN_IF_ERROR(check_states(reader, session, optimizer));
+  STRATA_RETURN_IF_ERROR(load_weights(reader, session));
+  for (const optim::StateTensor& to : optimizer.states()) {
+    const std::string& unit = session.spec().units[static_cast<size_t>(to.unit)].name;
+    STRATA_RETURN_IF_ERROR(reader.read(unit, to.kind, to.offset, to.numel, to.data));
   }
   STRATA_ASSIGN_OR_RETURN(const int64_t updates,
                           formats::get_int(state["optimizer"], "step", where));

@@ -11,20 +11,13 @@
 #include "strata/base/status.h"
 #include "strata/checkpoint/checkpoint.h"
 #include "strata/config/config.h"
-#include "strata/optim/adamw.h"
-#include "strata/optim/schedule.h"
+#include "strata/optim/optimizer.h"
 #include "strata/strategy/session.h"
 #include "strata/train/metrics.h"
 #include "strata/train/rank.h"
 #include "strata/train/workload.h"
 
 namespace strata::train {
-
-// AdamW over the session's partitions, its moments in the host's memory.
-Result<std::unique_ptr<optim::AdamW>> make_optimizer(const config::OptimizerConfig& config,
-                                                     const strategy::Session& session,
-                                                     device::Host& host);
-optim::Schedule make_schedule(const config::OptimizerConfig& config, int64_t total_steps);
 
 // Random numbers of a step (dropout) depend on (seed, rank, step) alone, so that a resumed run
 // draws the same.
@@ -42,10 +35,10 @@ struct SavePoint {
   int keep = 0;          // newest checkpoints to keep; 0: all
 };
 
-// All ranks write, rank 0 commits. On error nothing is left and earlier checkpoints are unharmed.
-// [collective]
+// All ranks write, rank 0 commits. A number that is not finite is never written: the error names
+// unit and kind. On error nothing is left and earlier checkpoints are unharmed. [collective]
 Status save_checkpoint(const SavePoint& point, const Rank& rank, double timeout_s,
-                       strategy::Session& session, const optim::AdamW& optimizer,
+                       strategy::Session& session, const optim::Optimizer& optimizer,
                        const Workload& workload);
 
 // What lies beside the weights: config.json, generation_config.json, the tokenizer's files. The end
@@ -58,10 +51,19 @@ struct ResumePoint {
   int64_t step = 0;  // done
 };
 
-// Masters, moments and the sampler's position from a checkpoint of any strategy and world size.
-// [collective]
+// A checkpoint goes on with the optimizer that wrote it. [local]
+//
+// Returns  kInvalidArgument  both names
+Status check_same_optimizer(const checkpoint::Reader& reader, const std::string& name);
+
+// Masters, states of the optimizer and the sampler's position from a checkpoint of any strategy and
+// world size. [collective]
+//
+// Returns  kInvalidArgument  a checkpoint of another optimizer, or of one with other states, or
+// that is
+//                            damaged
 Result<ResumePoint> restore(const checkpoint::Reader& reader, strategy::Session& session,
-                            optim::AdamW& optimizer, data::DistributedSampler& sampler);
+                            optim::Optimizer& optimizer, data::DistributedSampler& sampler);
 
 // Masters alone, for generation and export. [collective]
 Status load_weights(const checkpoint::Reader& reader, strategy::Session& session);

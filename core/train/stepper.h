@@ -7,26 +7,35 @@
 
 #include "strata/base/status.h"
 #include "strata/device/host.h"
-#include "strata/optim/adamw.h"
+#include "strata/optim/clipping.h"
+#include "strata/optim/optimizer.h"
 #include "strata/strategy/session.h"
+#include "strata/train/optimization.h"
 #include "strata/zoo/model.h"
 
 namespace strata::train {
 
 struct StepResult {
   double loss = 0;       // mean over the label tokens of the window, all ranks
-  double grad_norm = 0;  // of the mean's gradient, before clipping
+  double grad_norm = 0;  // of the mean's gradient, before clipping, of the type that clipping has
   int64_t tokens = 0;    // label tokens of the window, all ranks
+  // Loss or norm is not finite, and so nothing was updated.
+  bool is_skipped = false;
   // What this rank put on the wire for parameters and gradients; the few numbers of the step itself
   // (norm, loss, tokens) are left out.
   uint64_t sent_bytes = 0;
 };
 
+struct StepperOptions {
+  optim::Clipping clipping;
+  bool skips_nonfinite = false;  // instead of an error
+};
+
 class Stepper {
  public:
-  // `max_grad_norm` 0: no clipping. All of them outlive the stepper.
+  // All of them outlive the stepper.
   Stepper(strategy::Session& session, device::Host& host, zoo::Model& model,
-          optim::AdamW& optimizer, double max_grad_norm);
+          optim::Optimizer& optimizer, const StepperOptions& options);
 
   // [collective]: every rank gives the same number of micro-batches, at least one; a batch without
   // a label token is legal.
@@ -38,12 +47,14 @@ class Stepper {
 
  private:
   Result<StepResult> reduce(double loss_sum, int64_t tokens);
+  Status update(const StepResult& result, double learning_rate);
 
   strategy::Session& session_;
   device::Host& host_;
   zoo::Model& model_;
-  optim::AdamW& optimizer_;
-  double max_grad_norm_;
+  optim::Optimizer& optimizer_;
+  StepperOptions options_;
+  SessionReducer reducer_;
 };
 
 }  // namespace strata::train

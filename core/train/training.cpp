@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "strata/train/saving.h"
+#include "strata/train/optimization.h"
 
 namespace strata::train {
 
@@ -33,6 +33,7 @@ Status attach_training(const config::PlacementConfig& placement, const config::B
                           strategy::Session::attach(std::move(instance), *out.host, model.spec()));
   model.bind_units(out.session->units());
   if (batch.activation_checkpointing) out.session->set_recompute(hooks::UnitGraph::every(1));
+  STRATA_RETURN_IF_ERROR(check_partitions(optimizer, strategy.name, *out.session));
   STRATA_ASSIGN_OR_RETURN(out.optimizer, make_optimizer(optimizer, *out.session, *out.host));
   return {};
 }

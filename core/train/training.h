@@ -9,7 +9,7 @@
 #include "strata/base/status.h"
 #include "strata/config/config.h"
 #include "strata/device/host.h"
-#include "strata/optim/adamw.h"
+#include "strata/optim/optimizer.h"
 #include "strata/plugin/capabilities.h"
 #include "strata/plugin/registry.h"
 #include "strata/strategy/session.h"
@@ -24,7 +24,7 @@ namespace strata::train {
 struct Training {
   std::unique_ptr<device::Host> host;
   std::unique_ptr<ActivationMemory> activations;
-  std::unique_ptr<optim::AdamW> optimizer;
+  std::unique_ptr<optim::Optimizer> optimizer;
   std::unique_ptr<strategy::Session> session;
 };
 

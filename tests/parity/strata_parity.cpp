@@ -18,6 +18,7 @@
 #include "apps/strata/ranks.h"
 #include "strata/checkpoint/checkpoint.h"
 #include "strata/strategy/session.h"
+#include "strata/train/optimization.h"
 #include "strata/train/saving.h"
 #include "strata/train/stepper.h"
 #include "strata/zoo/generate.h"
@@ -233,7 +234,7 @@ class Run {
         train::make_schedule(config, training.at("schedule").at("total_steps"));
     STRATA_ASSIGN_OR_RETURN(const auto optimizer, train::make_optimizer(config, *session_, *host_));
     train::Stepper stepper(*session_, *host_, *case_->model, *optimizer,
-                           training.at("max_grad_norm"));
+                           {{.max_norm = training.at("max_grad_norm")}});
     const std::vector<zoo::Batch> batches = case_->part_of(rank_.world.rank, rank_.world.size);
     for (size_t k = 0; k < case_->steps.size(); ++k) {
       const Json& expected = case_->steps[k];

@@ -67,6 +67,30 @@ TEST_F(Refusal, OfAPluginThatIsATextFile) {
   refuses({"--plugin-path", ".", "--strategy", "mine"}, {"libstrata_mine.so", "--plugin-path"});
 }
 
+TEST_F(Refusal, OfAnUnknownOptimizerOrSchedule) {
+  refuses({"--optim", "adamwt"}, {"--optim adamwt", "did you mean adamw"});
+  refuses({"--lr-scheduler-type", "cosinus"}, {"--lr-scheduler-type", "did you mean cosine?"});
+}
+
+TEST_F(Refusal, OfParameterGroupsThatMatchNothing) {
+  refuses({"--param-group", "attn\\.c_atn:lr=2"},
+          {"--param-group 'attn\\.c_atn'", "matches no parameter", "h.0.attn.c_attn."});
+  refuses({"--param-group", "ln_(:lr=2"}, {"'ln_(': is not a regular expression"});
+}
+
+TEST_F(Refusal, OfACheckpointOfAnotherOptimizer) {
+  succeed(train("made", {"--max-steps", "1", "--optim", "sgd"}));
+  refuses(
+      {"--resume-from-checkpoint", "made/latest"},
+      {"made/checkpoint-1' was written by optimizer 'sgd', this run has 'adamw'", "--optim sgd"});
+  const Ended other = run(train(
+      "out", {"--resume-from-checkpoint", "made/latest", "--optim", "sgd", "--momentum", "0.9"}));
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("has no 'momentum_buffer' of unit"));
+  EXPECT_THAT(other.err,
+              HasSubstr("HINT: the options of the run that wrote it, such as --momentum"));
+}
+
 TEST_F(Refusal, OfMissingAndEmptyData) {
   refuses({"--data", "nowhere.txt"}, {"nowhere.txt"});
   write("empty.txt", "");

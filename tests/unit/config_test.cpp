@@ -233,8 +233,8 @@ TEST(TrainCommandLine, HelpNamesEveryFlagWithDefaultAndUnit) {
   const std::string& help = std::get<ShowText>(*command).text;
   for (const char* part :
        {"--model FOLDER|CONFIG.json", "--per-device-train-batch-size SAMPLES", "(default: 8)",
-        "--timeout SECONDS", "(default: 600)", "linear, cosine, constant", "Strategy and placement",
-        "--no-progress", "3 without --max-steps"}) {
+        "--timeout SECONDS", "(default: 600)", "linear, cosine, constant", "adamw_torch is adamw",
+        "Strategy and placement", "--no-progress", "3 without --max-steps"}) {
     EXPECT_THAT(help, HasSubstr(part));
   }
 }

@@ -5,8 +5,9 @@
 
 #include "strata/formats/json.h"
 #include "strata/hooks/unit_graph.h"
-#include "strata/optim/adamw.h"
+#include "strata/optim/clipping.h"
 #include "strata/optim/norm.h"
+#include "strata/optim/registry.h"
 #include "strata/optim/schedule.h"
 #include "tests/unit/zoo_fixture.h"
 
@@ -60,15 +61,16 @@ class Gpt2Training : public ::testing::TestWithParam<const char*> {
     model_.load(folder_);
     std::vector<model::FlatLayout> layouts;
     for (const auto& storage : model_.storages) layouts.push_back(storage->layout());
-    optim::AdamWOptions options;
-    options.weight_decay = case_["training"]["decoupled_weight_decay"].get<double>();
-    const auto allocate = [](int64_t numel) -> Result<optim::AdamW::Memory> {
-      return optim::AdamW::Memory(new float[static_cast<size_t>(numel)](),
-                                  std::default_delete<float[]>());
+    const auto allocate = [](int64_t numel) -> Result<optim::StateMemory> {
+      return optim::StateMemory(new float[static_cast<size_t>(numel)](),
+                                std::default_delete<float[]>());
     };
-    adamw_ =
-        optim::AdamW::create(options, model_.model->spec(), layouts, units_.partitions, allocate)
+    const model::ModelSpec& spec = model_.model->spec();
+    const auto groups =
+        optim::assign_groups(spec, {}, case_["training"]["decoupled_weight_decay"].get<double>())
             .value();
+    adamw_ =
+        optim::make_optimizer({}, {spec, layouts, units_.partitions, groups, allocate}).value();
   }
 
   std::vector<model::UnitStorage*> storages() const {
@@ -130,7 +132,8 @@ class Gpt2Training : public ::testing::TestWithParam<const char*> {
   WholeUnits units_;
   hooks::UnitGraph graph_;
   SafetensorsFile inputs_;
-  std::unique_ptr<optim::AdamW> adamw_;
+  std::unique_ptr<optim::Optimizer> adamw_;
+  optim::NoReducer reducer_;
   int64_t tokens_ = 0;
 };
 
@@ -146,7 +149,7 @@ TEST_P(Gpt2Training, FollowsTheReferenceForTwentySteps) {
     const double rate = optim::learning_rate(schedule(), step);
     EXPECT_NEAR(rate, expected["lr"].get<double>(), 1e-12) << "step " << step;
     const double factor = optim::clip_factor(gradient_norm(), 1.0) / static_cast<double>(tokens_);
-    ASSERT_TRUE(adamw_->step(rate, factor).ok());
+    ASSERT_TRUE(adamw_->step(rate, {factor}, reducer_).ok());
     for (const auto& storage : model_.storages) storage->advance_epoch();
   }
   EXPECT_EQ(step, 20);
