@@ -7,6 +7,9 @@ add_dependencies(strata_parity strata_plugin_ddp strata_plugin_fsdp strata_plugi
 file(GLOB cases CONFIGURE_DEPENDS LIST_DIRECTORIES true ${CMAKE_SOURCE_DIR}/tests/data/parity/*)
 foreach(case ${cases})
   get_filename_component(name ${case} NAME)
+  if(NOT EXISTS ${case}/model.safetensors)
+    continue()  # no model: a table of numbers that a unit test reads
+  endif()
   foreach(placement single@1 ddp@1 ddp@2 ddp@3 fsdp@1 fsdp@2 fsdp@3
       zero1@2 zero2@3 zero3@2 hsdp@2)
     string(REPLACE "@" ";" parts ${placement})
