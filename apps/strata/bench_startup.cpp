@@ -11,6 +11,7 @@
 
 #include "apps/strata/command.h"
 #include "apps/strata/subprocess.h"
+#include "strata/config/precision_flags.h"
 #include "strata/formats/json.h"
 
 namespace strata::apps {
@@ -50,6 +51,8 @@ std::vector<std::string> command_of(const config::BenchStartupConfig& c,
     args.insert(args.end(), {"--plugin-path", path});
   }
   if (c.batch.activation_checkpointing) args.emplace_back("--activation-checkpointing");
+  const auto precision = config::precision_arguments(placement.precision, c.precision);
+  args.insert(args.end(), precision.begin(), precision.end());
   return args;
 }
 

@@ -40,7 +40,9 @@ double median_of(std::vector<double> values) {
 class StepBench {
  public:
   StepBench(const config::BenchStepConfig& config, const train::Rank& rank)
-      : config_(config), rank_(rank) {}
+      : config_(config),
+        rank_(rank),
+        precision_(train::make_precision(config.placement.precision, config.precision)) {}
 
   int operator()() {
     Status status = agree("load", load());
@@ -67,7 +69,8 @@ class StepBench {
                       "HINT: --sequence-length {}",
                       config_.sequence_length, positions, positions));
     }
-    const auto needs = train::training_needs(config_.batch, rank_.world, model_->spec());
+    const auto needs =
+        train::training_needs(config_.batch, rank_.world, model_->spec(), precision_);
     STRATA_ASSIGN_OR_RETURN(strategy_, train::resolve_strategy(config_.placement, needs));
     if (config_.link_bandwidth > 0) STRATA_RETURN_IF_ERROR(play_link(config_.link_bandwidth));
     STRATA_RETURN_IF_ERROR(prepare_trace());
@@ -103,16 +106,22 @@ class StepBench {
   Status prepare() {
     STRATA_ASSIGN_OR_RETURN(resident_before_, device::proportional_set_size());
     STRATA_RETURN_IF_ERROR(train::attach_training(config_.placement, config_.batch,
-                                                  config_.optimizer, rank_, *strategy_, *model_,
-                                                  training_));
+                                                  config_.optimizer, precision_, rank_, *strategy_,
+                                                  *model_, training_));
     const std::string weights = std::filesystem::is_directory(config_.model) ? config_.model : "";
     return train::initialize_weights(*training_.session, *model_, weights,
                                      static_cast<uint64_t>(config_.seed));
   }
 
   Status measure() {
+    train::StepperOptions options;
+    options.clipping = train::make_clipping(config_.optimizer);
+    options.loss_scale = training_.loss_scale ? &*training_.loss_scale : nullptr;
+    options.fixed_loss_scale = precision_.fixed_loss_scale;
+    options.micro_batch_tokens =
+        config_.batch.per_device_train_batch_size * config_.sequence_length;
     train::Stepper stepper(*training_.session, *training_.host, *model_, *training_.optimizer,
-                           {train::make_clipping(config_.optimizer)});
+                           options);
     const int64_t steps = config_.skip_steps + config_.max_steps;
     const optim::Schedule schedule = train::make_schedule(config_.optimizer, steps);
     for (int64_t step = 0; step < steps; ++step) {
@@ -179,6 +188,7 @@ class StepBench {
     const double median_s = median_of(times_);
     Json out = by_rank.at(0);
     out.update({{"strategy", train::strategy_text(*strategy_)},
+                {"precision", precision_.name},
                 {"world_size", rank_.world.size},
                 {"threads", at::get_num_threads()},
                 {"steps", config_.max_steps},
@@ -194,6 +204,7 @@ class StepBench {
 
   const config::BenchStepConfig& config_;
   const train::Rank& rank_;
+  const train::Precision precision_;
   std::unique_ptr<zoo::Model> model_;
   std::optional<plugin::ResolvedStrategy> strategy_;
   std::vector<zoo::Batch> batches_;

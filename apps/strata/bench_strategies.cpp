@@ -11,6 +11,7 @@
 #include "strata/base/log.h"
 #include "strata/base/text.h"
 #include "strata/config/optimizer_flags.h"
+#include "strata/config/precision_flags.h"
 #include "strata/formats/json.h"
 #include "strata/train/rank.h"
 
@@ -69,6 +70,8 @@ std::vector<std::string> command_of(const config::BenchStrategiesConfig& c,
                                    "--no-progress",
                                    "--output-dir",
                                    output_dir};
+  const auto precision = config::precision_arguments(c.placement.precision, c.precision);
+  args.insert(args.end(), precision.begin(), precision.end());
   const std::vector<std::string> optimizer = config::optimizer_arguments(c.optimizer);
   args.insert(args.end(), optimizer.begin(), optimizer.end());
   if (!c.data.tokenizer.empty()) {

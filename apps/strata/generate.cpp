@@ -18,6 +18,7 @@
 #include "strata/checkpoint/checkpoint.h"
 #include "strata/data/tokenizer.h"
 #include "strata/strategy/session.h"
+#include "strata/train/precision.h"
 #include "strata/train/saving.h"
 #include "strata/zoo/weights.h"
 
@@ -77,6 +78,10 @@ Status load(const config::GenerateConfig& config, const config::PlacementConfig&
   plugin::StrategyNeeds needs;
   needs.world_size = static_cast<uint32_t>(rank.world.size);
   needs.infers = true;
+  const train::Precision precision = train::make_precision(placement.precision);
+  needs.compute_dtype = precision.units.compute;
+  needs.reduce_dtype = precision.units.reduce;
+  needs.accumulate_dtype = precision.units.accumulate;
   needs.has_tied_units = out.model->spec().order.size() > out.model->spec().units.size();
   STRATA_ASSIGN_OR_RETURN(out.strategy, train::resolve_strategy(placement, needs));
   return {};
@@ -123,8 +128,10 @@ class Generation {
         plugin::StrategyInstance instance,
         plugin::StrategyInstance::create(*loaded_.strategy, rank_.world, {STRATA_DEVICE_CPU, 0},
                                          host_->abi(), placement_.check_plugin));
-    STRATA_ASSIGN_OR_RETURN(session_,
-                            strategy::Session::attach(std::move(instance), *host_, model.spec()));
+    const train::Precision precision = train::make_precision(placement_.precision);
+    STRATA_ASSIGN_OR_RETURN(
+        session_, strategy::Session::attach(std::move(instance), *host_,
+                                            train::with_dtypes(model.spec(), precision.units)));
     model.bind_units(session_->units());
     STRATA_RETURN_IF_ERROR(loaded_.checkpoint
                                ? train::load_weights(*loaded_.checkpoint, *session_)

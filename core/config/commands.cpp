@@ -9,6 +9,7 @@
 #include "strata/config/flags.h"
 #include "strata/config/groups.h"
 #include "strata/config/optimizer_flags.h"
+#include "strata/config/precision_flags.h"
 
 namespace strata::config {
 namespace {
@@ -42,6 +43,7 @@ FlagSet train_flags(TrainConfig& c) {
   declare_data(flags, c.data);
   declare_sequence_length(flags, c.data.sequence_length);
   declare_placement(flags, c.placement);
+  declare_precision(flags, c.precision);
   declare_batch(flags, c.batch);
   declare_optimizer(flags, c.optimizer);
   flags.group("Length of the run");
@@ -74,6 +76,7 @@ FlagSet train_flags(TrainConfig& c) {
 
 void check_train(FlagSet& flags, TrainConfig& c, Mistakes& mistakes) {
   check_placement(flags, c.placement, mistakes);
+  check_precision(flags, c.placement.precision, c.precision, mistakes);
   check_strategy(c.placement, mistakes);
   if (!c.max_steps && !c.num_train_epochs) c.num_train_epochs = 3;
   check_optimizer(flags, c.optimizer, c.max_steps, mistakes);
@@ -133,6 +136,7 @@ FlagSet bench_step_flags(BenchStepConfig& c) {
   flags.at("model").required();
   declare_sequence_length(flags, c.sequence_length);
   declare_placement(flags, c.placement);
+  declare_precision(flags, c.precision);
   declare_batch(flags, c.batch);
   declare_optimizer(flags, c.optimizer);
   flags.group("Measuring");
@@ -166,6 +170,10 @@ FlagSet bench_comm_flags(BenchCommConfig& c) {
 void check_bench_comm(FlagSet& flags, BenchCommConfig& c, Mistakes& mistakes) {
   check_placement(flags, c.placement, mistakes);
   check_strategy(c.placement, mistakes);
+  if (c.placement.precision != "32") {
+    mistakes.add(
+        fmt::format("--precision {}: collectives are measured in fp32", c.placement.precision));
+  }
   if (c.min_bytes > c.max_bytes) {
     mistakes.add(
         fmt::format("--min-bytes {}: is more than --max-bytes {}", c.min_bytes, c.max_bytes));
@@ -178,6 +186,7 @@ FlagSet bench_startup_flags(BenchStartupConfig& c) {
   flags.at("model").required();
   declare_sequence_length(flags, c.sequence_length);
   declare_placement(flags, c.placement);
+  declare_precision(flags, c.precision);
   declare_batch(flags, c.batch);
   flags.group("Measuring");
   flags.add("repetitions", &c.repetitions, "N", "starts to measure").at_least(1);
@@ -188,6 +197,7 @@ FlagSet bench_startup_flags(BenchStartupConfig& c) {
 template <typename Config>
 void check_placement_only(FlagSet& flags, Config& c, Mistakes& mistakes) {
   check_placement(flags, c.placement, mistakes);
+  check_precision(flags, c.placement.precision, c.precision, mistakes);
   check_strategy(c.placement, mistakes);
 }
 
@@ -213,6 +223,7 @@ FlagSet bench_strategies_flags(BenchStrategiesConfig& c, std::string& strategies
   flags.add("output-dir", &c.output_dir, "FOLDER", "gets one run a strategy");
   c.placement.devices = 2;
   declare_placement(flags, c.placement);
+  declare_precision(flags, c.precision);
   declare_optimizer(flags, c.optimizer);
   return flags;
 }
@@ -239,6 +250,7 @@ Result<Command> read_bench_strategies(const std::vector<std::string>& args) {
       std::move(flags), config, args, [](FlagSet& f, BenchStrategiesConfig& c, Mistakes& m) {
         check_placement(f, c.placement, m);
         check_optimizer(f, c.optimizer, c.max_steps, m);
+        check_precision(f, c.placement.precision, c.precision, m);
         for (const char* unused : {"strategy", "set"}) {
           if (f.at(unused).is_given()) {
             m.add(

@@ -32,7 +32,7 @@ struct PlacementConfig {
   int devices = 1;                       // ranks on this node
   bool devices_given = false;            // by the user; else a launcher such as torchrun decides
   int num_nodes = 1;
-  std::string precision = "32";      // nothing else yet
+  std::string precision = "32";      // 32, bf16-mixed, bf16-true, fp16-mixed
   std::string accelerator = "auto";  // auto, cpu
   double timeout_s = 600;            // deadline of every wait for a peer
   bool check_plugin = false;         // wrap the plugin and check that it keeps the contract
@@ -52,6 +52,22 @@ struct BatchConfig {
   int64_t per_device_train_batch_size = 8;
   int64_t gradient_accumulation_steps = 1;
   bool activation_checkpointing = false;
+};
+
+// What of --precision can be chosen apart. Dtypes are "fp32", "bf16", "fp16"; "" where the user
+// said nothing and the precision decides.
+struct PrecisionConfig {
+  std::string reduce_dtype;      // gradients on the wire
+  std::string grad_accum_dtype;  // gradients on a rank
+  std::string buffer_dtype;      // attention masks
+  // Of fp16-mixed.
+  double loss_scale = 0;  // 0: dynamic
+  double init_scale = 65536;
+  int64_t loss_scale_window = 1000;
+  int64_t hysteresis = 2;
+  bool consecutive_hysteresis = false;
+  double min_loss_scale = 1;
+  std::string loss_scale_rule = "deepspeed";  // or "torch"
 };
 
 // The optimizer, its parameter groups, its schedule, and clipping. Defaults of epsilon and beta2
@@ -97,6 +113,7 @@ struct TrainConfig {
   DataConfig data;
   PlacementConfig placement;
   BatchConfig batch;
+  PrecisionConfig precision;
   OptimizerConfig optimizer;
   std::optional<int64_t> max_steps;        // exactly one of these two is set after parsing
   std::optional<double> num_train_epochs;  // 3 if the user gives neither
@@ -136,6 +153,7 @@ struct BenchStepConfig {
   int64_t sequence_length = 128;
   BatchConfig batch{.per_device_train_batch_size = 4};
   PlacementConfig placement;
+  PrecisionConfig precision;
   OptimizerConfig optimizer;
   int64_t max_steps = 20;
   int64_t skip_steps = 3;  // first ones that are not measured
@@ -160,6 +178,7 @@ struct BenchStartupConfig {
   int64_t sequence_length = 128;
   BatchConfig batch{.per_device_train_batch_size = 4};
   PlacementConfig placement;
+  PrecisionConfig precision;
   int64_t repetitions = 5;
   std::string output;
 };
@@ -170,6 +189,7 @@ struct BenchStrategiesConfig {
   std::string model;
   DataConfig data;
   PlacementConfig placement;  // its strategy is unused
+  PrecisionConfig precision;
   OptimizerConfig optimizer;
   std::vector<std::string> strategies = {"single", "ddp", "fsdp"};
   int64_t global_batch_size = 8;  // divides by the ranks

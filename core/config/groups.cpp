@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "strata/config/precision_flags.h"
+
 namespace strata::config {
 namespace {
 
@@ -23,7 +25,8 @@ void declare_placement(FlagSet& flags, PlacementConfig& c) {
   flags.add("num-nodes", &c.num_nodes, "N", "nodes; above 1 under torchrun, srun or mpirun")
       .at_least(1)
       .at_most(kMaxRanks);
-  flags.add("precision", &c.precision, "NAME", "number format of computation: 32");
+  flags.add("precision", &c.precision, "NAME",
+            "number format of computation: 32, bf16-mixed, bf16-true, fp16-mixed");
   flags.add("accelerator", &c.accelerator, "NAME", "kind of device: auto, cpu");
   declare_timeout(flags, c.timeout_s);
   flags.add("check-plugin", &c.check_plugin, "", "check each call of the plugin for the contract");
@@ -80,16 +83,7 @@ void declare_seed(FlagSet& flags, int64_t& seed) {
 
 void check_placement(FlagSet& flags, PlacementConfig& c, Mistakes& mistakes) {
   c.devices_given = flags.at("devices").is_given();
-  if (c.precision == "32-true") c.precision = "32";
-  if (c.precision != "32") {
-    const bool is_known =
-        std::ranges::count(
-            std::vector<std::string>{"16", "16-true", "16-mixed", "bf16", "bf16-true", "bf16-mixed",
-                                     "64", "64-true", "transformer-engine"},
-            c.precision) > 0;
-    mistakes.add(fmt::format("--precision {}: {}; supported is 32", c.precision,
-                             is_known ? "is not supported yet" : "unknown precision"));
-  }
+  check_precision_name(c.precision, mistakes);
   if (c.accelerator != "auto" && c.accelerator != "cpu") {
     const bool is_known =
         std::ranges::count(std::vector<std::string>{"cuda", "gpu", "mps", "tpu", "rocm"},

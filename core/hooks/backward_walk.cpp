@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "strata/base/status.h"
 
 namespace strata::hooks {
@@ -68,13 +70,22 @@ void BackwardWalk::run(const BackwardStep& step) {
     case BackwardStep::Kind::kBeforeBackward:
       check_epoch(step.unit);
       events.before_backward(step.unit, step.next_unit);
-      if (sink != nullptr) sink->open(events.gradient_target(step.unit));
+      if (sink != nullptr) {
+        sink->open(events.gradient_target(step.unit), is_recomputed_at_several_entries(step.unit));
+      }
       break;
     case BackwardStep::Kind::kAfterBackward:
       events.after_backward(step.unit, step.next_unit,
                             sink != nullptr ? sink->close() : std::span<const int>());
       break;
   }
+}
+
+bool BackwardWalk::is_recomputed_at_several_entries(int unit) const {
+  const auto& entries = context_.plan.entries;
+  return std::count_if(entries.begin(), entries.end(), [&](const PassPlan::Entry& of) {
+           return of.unit == unit && of.is_recomputed;
+         }) > 1;
 }
 
 void BackwardWalk::check_epoch(int unit) const {

@@ -59,6 +59,7 @@ class BackwardWalk {
   const PassPlan::Entry& entry(int index) const;
   void advance(size_t steps);
   void run(const BackwardStep& step);
+  bool is_recomputed_at_several_entries(int unit) const;
   void check_epoch(int unit) const;
   void check_running(int entry) const;
 

@@ -41,7 +41,7 @@ GradientSink::~GradientSink() {
   }
 }
 
-void GradientSink::open(const GradientTarget& target) {
+void GradientSink::open(const GradientTarget& target, bool gathers_entries) {
   if (target.data == nullptr && unit_.layout().numel > 0) {
     throw StatusError(internal_error(
         fmt::format("hooks: no memory was given for the gradients of unit '{}' ({} elements). "
@@ -50,11 +50,22 @@ void GradientSink::open(const GradientTarget& target) {
   }
   target_ = target;
   is_open_ = true;
+  gathers_entries_ = gathers_entries;
+  gathered_.assign(unit_.parameters().size(), at::Tensor());
   has_gradient_.assign(unit_.parameters().size(), false);
+}
+
+void GradientSink::abandon() {
+  is_open_ = false;
+  gathered_.clear();
 }
 
 std::span<const int> GradientSink::close() {
   is_open_ = false;
+  for (size_t i = 0; i < gathered_.size(); ++i) {
+    if (gathered_[i].defined()) write(i, gathered_[i]);
+  }
+  gathered_.clear();
   missing_.clear();
   const bool writes = !target_.is_accumulating;
   for (size_t i = 0; i < has_gradient_.size(); ++i) {
@@ -96,6 +107,15 @@ void GradientSink::check(size_t parameter, const at::Tensor& gradient) const {
 
 void GradientSink::take(size_t parameter, const at::Tensor& gradient) {
   check(parameter, gradient);
+  if (!gathers_entries_) {
+    write(parameter, gradient);
+    return;
+  }
+  at::Tensor& sum = gathered_[parameter];
+  sum = sum.defined() ? sum + gradient : gradient;
+}
+
+void GradientSink::write(size_t parameter, const at::Tensor& gradient) {
   const at::Tensor to = view(unit_.layout().offsets[parameter], gradient.sizes());
   if (target_.is_accumulating || has_gradient_[parameter]) {
     to.add_(gradient);

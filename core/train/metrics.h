@@ -23,6 +23,7 @@ struct StepMetrics {
   double lr = 0;                   // used in this step
   int64_t tokens = 0;              // label tokens of all ranks
   int64_t skipped_steps = 0;       // of this run so far, as loss or gradients were not finite
+  double loss_scale = 1;           // of this step; 1 without one
   double tokens_per_s = 0;         // tokens / step_s
   double step_s = 0;               // whole step on rank 0
   double data_s = 0;               // of it, waiting for data
@@ -60,6 +61,8 @@ struct Summary {
   std::string status = "completed";  // or "failed"
   int64_t steps = 0;
   int64_t skipped_steps = 0;   // of them, without an update
+  double loss_scale = 1;       // of the last step
+  std::string precision;       // as --precision
   double final_loss = 0;       // of the last step that was not skipped
   std::vector<double> losses;  // one a step of this run, full precision
   std::string weight_hash;     // XXH3-64 of all fp32 parameters in name order, 16 hex digits

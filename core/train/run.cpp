@@ -36,7 +36,10 @@ constexpr std::chrono::seconds kFolderPatience{2};
 class Run {
  public:
   Run(const config::TrainConfig& config, const Rank& rank, RunObserver& observer)
-      : config_(config), rank_(rank), observer_(observer) {}
+      : config_(config),
+        rank_(rank),
+        observer_(observer),
+        precision_(make_precision(config.placement.precision, config.precision)) {}
 
   RunOutcome operator()() {
     RunOutcome outcome;
@@ -77,8 +80,9 @@ class Run {
     STRATA_RETURN_IF_ERROR(optim::check_schedule(schedule_));
     STRATA_RETURN_IF_ERROR(make_groups(config_.optimizer, workload_.model->spec()).status());
     STRATA_ASSIGN_OR_RETURN(
-        strategy_, resolve_strategy(config_.placement, training_needs(config_.batch, rank_.world,
-                                                                      workload_.model->spec())));
+        strategy_,
+        resolve_strategy(config_.placement, training_needs(config_.batch, rank_.world,
+                                                           workload_.model->spec(), precision_)));
     if (!config_.resume_from_checkpoint.empty()) {
       STRATA_ASSIGN_OR_RETURN(resume_, checkpoint::Reader::open(config_.resume_from_checkpoint));
       STRATA_RETURN_IF_ERROR(zoo::check_same_model(resume_->folder(), config_.model));
@@ -110,7 +114,8 @@ class Run {
 
   Status prepare_session() {
     STRATA_RETURN_IF_ERROR(attach_training(config_.placement, config_.batch, config_.optimizer,
-                                           rank_, *strategy_, *workload_.model, training_));
+                                           precision_, rank_, *strategy_, *workload_.model,
+                                           training_));
     return fill_weights();
   }
 
@@ -119,6 +124,9 @@ class Run {
       STRATA_ASSIGN_OR_RETURN(
           const ResumePoint point,
           restore(*resume_, *training_.session, *training_.optimizer, *workload_.sampler));
+      if (training_.loss_scale) {
+        STRATA_RETURN_IF_ERROR(restore_loss_scale(*resume_, *training_.loss_scale));
+      }
       first_step_ = point.step + 1;
       if (point.step < workload_.max_steps) return {};
       return invalid_argument(
@@ -179,6 +187,7 @@ class Run {
     table.strategy = strategy_text(*strategy_);
     table.plugin_path = strategy_->library->path();
     table.message = strategy_->message;
+    table.precision = precision_text(precision_);
     table.world_size = rank_.world.size;
     table.vocab_size = workload_.model->vocab_size();
     table.tokens = workload_.dataset->token_count();
@@ -190,8 +199,13 @@ class Run {
   }
 
   Status train() {
-    const StepperOptions options{make_clipping(config_.optimizer),
-                                 config_.optimizer.on_nonfinite == "skip"};
+    StepperOptions options;
+    options.clipping = make_clipping(config_.optimizer);
+    options.skips_nonfinite = config_.optimizer.on_nonfinite == "skip";
+    options.loss_scale = training_.loss_scale ? &*training_.loss_scale : nullptr;
+    options.fixed_loss_scale = precision_.fixed_loss_scale;
+    options.micro_batch_tokens =
+        config_.batch.per_device_train_batch_size * config_.data.sequence_length;
     Stepper stepper(*training_.session, *training_.host, *workload_.model, *training_.optimizer,
                     options);
     training_.host->take_wait_seconds();
@@ -220,12 +234,16 @@ class Run {
     seed_step(static_cast<uint64_t>(config_.seed), rank_.world.rank, step);
     // Of the updates done: a skipped step does not move the schedule.
     const double lr = optim::learning_rate(schedule_, training_.optimizer->step_count());
-    STRATA_ASSIGN_OR_RETURN(const StepResult result, stepper.step(batches, lr));
+    auto stepped = stepper.step(batches, lr);
+    if (!stepped.ok()) return stepped.status().with_context(fmt::format("step {}", step));
+    const StepResult result = *std::move(stepped);
     workload_.sampler->advance();
     const double end = device::monotonic_seconds();
     if (step == first_step_) summary_.first_step_s = elapsed();
     summary_.losses.push_back(result.loss);
     if (result.is_skipped) {
+      warn_of_skip(step, result);
+      nonfinite_ = result.nonfinite;
       ++skips_in_a_row_;
       ++summary_.skipped_steps;
     } else {
@@ -233,6 +251,7 @@ class Run {
       summary_.final_loss = result.loss;
     }
     summary_.steps = step;
+    summary_.loss_scale = result.loss_scale;
     sent_bytes_per_step_ = result.sent_bytes;
 
     StepMetrics metrics;
@@ -242,6 +261,7 @@ class Run {
     metrics.lr = lr;
     metrics.tokens = result.tokens;
     metrics.skipped_steps = summary_.skipped_steps;
+    metrics.loss_scale = result.loss_scale;
     metrics.step_s = end - begin;
     metrics.tokens_per_s = static_cast<double>(result.tokens) / metrics.step_s;
     metrics.data_s = data_end - begin;
@@ -255,14 +275,34 @@ class Run {
     return metrics;
   }
 
+  void warn_of_skip(int64_t step, const StepResult& result) const {
+    if (!rank_.is_first()) return;
+    if (training_.loss_scale) {
+      log::warning("step {} is skipped: gradients overflow at loss scale {}, the next one is {}",
+                   step, result.loss_scale, training_.loss_scale->scale());
+    } else {
+      log::warning("step {} is skipped: loss {}, not finite in the gradients of {}", step,
+                   result.loss, result.nonfinite);
+    }
+  }
+
+  // A dynamic loss scale ends by itself; but a run must have updated something.
   Status check_skips(int64_t step) const {
     const int64_t most = config_.optimizer.max_nonfinite_skips;
     const bool has_updated = skips_in_a_row_ < step - first_step_ + 1;
-    if (skips_in_a_row_ < most && (has_updated || step < workload_.max_steps)) return {};
+    const bool are_few = training_.loss_scale || skips_in_a_row_ < most;
+    if (are_few && (has_updated || step < workload_.max_steps)) return {};
+    const std::string where =
+        nonfinite_.empty() ? "" : fmt::format(" (in the gradients of {})", nonfinite_);
+    const std::string hint = training_.loss_scale ? "more steps, or a smaller --init-scale"
+                                                  : fmt::format(
+                                                        "a smaller --learning-rate, or "
+                                                        "--max-nonfinite-skips above {}",
+                                                        most);
     return internal_error(fmt::format(
-        "train: loss or gradients were not finite in {} steps in a row, up to step {}; weights are "
-        "as before them. HINT: a smaller --learning-rate, or --max-nonfinite-skips above {}",
-        skips_in_a_row_, step, most));
+        "train: loss or gradients were not finite in {} steps in a row, up to step {}{}; weights "
+        "are as before them. HINT: {}",
+        skips_in_a_row_, step, where, hint));
   }
 
   Status save(int64_t step) {
@@ -270,6 +310,7 @@ class Run {
     point.output_dir = config_.output_dir;
     point.step = step;
     point.strategy = strategy_text(*strategy_);
+    point.loss_scale = training_.loss_scale ? &*training_.loss_scale : nullptr;
     point.keep = static_cast<int>(config_.save_total_limit.value_or(0));
     return save_checkpoint(point, rank_, timeout(), *training_.session, *training_.optimizer,
                            workload_);
@@ -279,6 +320,7 @@ class Run {
     STRATA_ASSIGN_OR_RETURN(summary_.weight_hash, weight_hash(*training_.session));
     STRATA_ASSIGN_OR_RETURN(summary_.ranks, gather_rank_summaries());
     summary_.strategy = strategy_text(*strategy_);
+    summary_.precision = precision_.name;
     const plugin::PluginLibrary& library = *strategy_->library;
     summary_.plugin = {library.path(), library.id(), library.version(), library.abi_built()};
     summary_.wall_s = elapsed();
@@ -298,6 +340,7 @@ class Run {
   const config::TrainConfig& config_;
   const Rank& rank_;
   RunObserver& observer_;
+  const Precision precision_;
   Workload workload_;
   std::optional<plugin::ResolvedStrategy> strategy_;
   std::optional<checkpoint::Reader> resume_;
@@ -307,6 +350,7 @@ class Run {
   optim::Schedule schedule_;
   int64_t first_step_ = 1;
   int64_t skips_in_a_row_ = 0;
+  std::string nonfinite_;  // parameters of the last of them
   uint64_t sent_bytes_per_step_ = 0;
   StartTable start_table_;
   Summary summary_;

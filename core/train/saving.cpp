@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <utility>
@@ -80,6 +81,12 @@ Status make_part_folder(const SavePoint& point) {
   return io_error(fmt::format("checkpoint: cannot make '{}': {}", folder, error.message()));
 }
 
+Json loss_scale_json(const optim::LossScale& loss_scale) {
+  const optim::LossScaleState& state = loss_scale.state();
+  return {
+      {"scale", state.scale}, {"good_steps", state.good_steps}, {"hysteresis", state.hysteresis}};
+}
+
 Status set_end_token(const std::string& path, int32_t id) {
   STRATA_ASSIGN_OR_RETURN(Json object, formats::read_json(path));
   if (object.is_object() && object.value("eos_token_id", Json()) == Json(id)) return {};
@@ -142,10 +149,10 @@ Status save_checkpoint(const SavePoint& point, const Rank& rank, double timeout_
   written = agree(rank, what + "files", written, timeout_s);
   Status committed = written;
   if (rank.is_first() && written.ok()) {
-    const Json state = {
-        {"sampler", workload.sampler->state()},
-        {"optimizer", {{"name", optimizer.name()}, {"step", optimizer.step_count()}}},
-        {"strategy", point.strategy}};
+    Json state = {{"sampler", workload.sampler->state()},
+                  {"optimizer", {{"name", optimizer.name()}, {"step", optimizer.step_count()}}},
+                  {"strategy", point.strategy}};
+    if (point.loss_scale != nullptr) state["loss_scale"] = loss_scale_json(*point.loss_scale);
     committed = checkpoint::commit(point.output_dir, point.step, rank.world.size, session.spec(),
                                    layouts_of(session), state, point.keep);
   }
@@ -194,6 +201,22 @@ Result<ResumePoint> restore(const checkpoint::Reader& reader, strategy::Session&
   optimizer.set_step_count(updates);
   STRATA_RETURN_IF_ERROR(sampler.restore(state["sampler"]));
   return ResumePoint{reader.step()};
+}
+
+Status restore_loss_scale(const checkpoint::Reader& reader, optim::LossScale& loss_scale) {
+  if (!reader.state().contains("loss_scale")) return {};
+  const std::string where = reader.folder() + "/manifest.json: state: loss_scale";
+  const Json& from = reader.state()["loss_scale"];
+  optim::LossScaleState state;
+  STRATA_ASSIGN_OR_RETURN(state.scale, formats::get_double(from, "scale", where));
+  STRATA_ASSIGN_OR_RETURN(state.good_steps, formats::get_int(from, "good_steps", where));
+  STRATA_ASSIGN_OR_RETURN(state.hysteresis, formats::get_int(from, "hysteresis", where));
+  if (!(state.scale > 0) || !std::isfinite(static_cast<float>(state.scale)) ||
+      state.good_steps < 0 || state.hysteresis < 1) {
+    return invalid_argument(where + " has values that no loss scale has: " + from.dump());
+  }
+  loss_scale.restore(state);
+  return {};
 }
 
 Status load_weights(const checkpoint::Reader& reader, strategy::Session& session) {

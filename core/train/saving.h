@@ -11,6 +11,7 @@
 #include "strata/base/status.h"
 #include "strata/checkpoint/checkpoint.h"
 #include "strata/config/config.h"
+#include "strata/optim/loss_scale.h"
 #include "strata/optim/optimizer.h"
 #include "strata/strategy/session.h"
 #include "strata/train/metrics.h"
@@ -31,8 +32,9 @@ Status initialize_weights(strategy::Session& session, zoo::Model& model, const s
 struct SavePoint {
   std::string output_dir;
   int64_t step = 0;
-  std::string strategy;  // for the record
-  int keep = 0;          // newest checkpoints to keep; 0: all
+  std::string strategy;                          // for the record
+  const optim::LossScale* loss_scale = nullptr;  // null: none
+  int keep = 0;                                  // newest checkpoints to keep; 0: all
 };
 
 // All ranks write, rank 0 commits. A number that is not finite is never written: the error names
@@ -59,10 +61,14 @@ Status check_same_optimizer(const checkpoint::Reader& reader, const std::string&
 // Masters, states of the optimizer and the sampler's position from a checkpoint of any strategy and
 // world size. [collective]
 //
-// Returns  kInvalidArgument  a checkpoint of another optimizer, of one with other states, or one
-//                            that is damaged
+// Returns  kInvalidArgument  a checkpoint of another optimizer, or of one with other states, or
+// that is
+//                            damaged
 Result<ResumePoint> restore(const checkpoint::Reader& reader, strategy::Session& session,
                             optim::Optimizer& optimizer, data::DistributedSampler& sampler);
+
+// The loss scale's state, if the checkpoint has one: a run that had none goes on with a fresh one.
+Status restore_loss_scale(const checkpoint::Reader& reader, optim::LossScale& loss_scale);
 
 // Masters alone, for generation and export. [collective]
 Status load_weights(const checkpoint::Reader& reader, strategy::Session& session);

@@ -29,7 +29,7 @@ std::string start_table(const StartTable& t, const model::ModelSpec& spec,
   std::string out = t.message.empty() ? "" : t.message + "\n";
   out += line("strategy", fmt::format("{} ({})", t.strategy, t.plugin_path));
   out += line("world", fmt::format("{} rank{}", t.world_size, t.world_size == 1 ? "" : "s"));
-  out += line("precision", "32");
+  out += line("precision", t.precision);
   out += line("model", fmt::format("{} parameters in {} units, vocabulary {}", parameters_of(spec),
                                    spec.units.size(), t.vocab_size));
   out += line("bytes per rank",

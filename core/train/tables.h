@@ -15,6 +15,7 @@ struct StartTable {
   std::string strategy;     // name and options
   std::string plugin_path;  // where it was loaded from
   std::string message;      // of its resolution, for example that an alias was taken; or ""
+  std::string precision;
   int world_size = 1;
   int64_t vocab_size = 0;
   int64_t tokens = 0;          // of the text

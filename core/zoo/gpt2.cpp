@@ -21,16 +21,24 @@ at::Tensor positions_from_zero(const at::Tensor& ids) {
   return at::arange(ids.size(1), at::kLong).unsqueeze(0);
 }
 
+double lowest(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kBFloat16: return std::numeric_limits<at::BFloat16>::lowest();
+    case at::kHalf: return std::numeric_limits<at::Half>::lowest();
+    default: return std::numeric_limits<float>::lowest();
+  }
+}
+
 // Additive mask (B, 1, T, keys) from key_mask (B, keys), 1 for real tokens, for the last T of
 // `keys` tokens: causal, padding hidden. The lowest finite number, so that a row that may see
 // nothing does not become NaN.
-at::Tensor additive_mask(const at::Tensor& key_mask, int64_t length) {
+at::Tensor additive_mask(const at::Tensor& key_mask, int64_t length, at::ScalarType dtype) {
   const int64_t keys = key_mask.size(1);
   const at::Tensor causal =
       at::ones({length, keys}, at::kBool).tril(static_cast<int64_t>(keys - length));
   const at::Tensor allowed = causal.unsqueeze(0) & key_mask.to(at::kBool).unsqueeze(1);
-  return at::zeros(allowed.sizes(), at::kFloat)
-      .masked_fill_(allowed.logical_not(), std::numeric_limits<float>::lowest())
+  return at::zeros(allowed.sizes(), dtype)
+      .masked_fill_(allowed.logical_not(), lowest(dtype))
       .unsqueeze(1);
 }
 
@@ -55,7 +63,7 @@ LossOutput Gpt2::forward_loss(const Batch& batch, hooks::UnitRunner& runner) {
   Attention attention;
   attention.dropout = config_.attn_pdrop;
   if (hides_tokens(batch.attention_mask)) {
-    attention.mask = additive_mask(batch.attention_mask, batch.input_ids.size(1));
+    attention.mask = additive_mask(batch.attention_mask, batch.input_ids.size(1), mask_dtype());
   }
   const at::Tensor x =
       hidden(batch.input_ids, positions_from_zero(batch.input_ids), attention, true, runner);
@@ -63,9 +71,10 @@ LossOutput Gpt2::forward_loss(const Batch& batch, hooks::UnitRunner& runner) {
   const int64_t last = batch.labels.size(1) - 1;
   const at::Tensor labels = batch.labels.narrow(1, 1, last).reshape({-1});
   LossOutput out;
-  out.loss_sum = runner.enter(head_unit(), x, [this, labels, last](const at::Tensor& x) {
+  const double scale = batch.loss_scale;
+  out.loss_sum = runner.enter(head_unit(), x, [this, labels, last, scale](const at::Tensor& x) {
     const at::Tensor rows = final_norm(x.narrow(1, 0, last)).reshape({-1, config_.n_embd});
-    return head_loss(rows, head_weight(), labels);
+    return head_loss(rows, head_weight(), labels, scale);
   });
   out.label_tokens = labels.ne(kNoLabel).sum().item<int64_t>();
   return out;
@@ -74,12 +83,12 @@ LossOutput Gpt2::forward_loss(const Batch& batch, hooks::UnitRunner& runner) {
 at::Tensor Gpt2::logits(const Batch& batch, hooks::UnitRunner& runner) {
   Attention attention;
   if (hides_tokens(batch.attention_mask)) {
-    attention.mask = additive_mask(batch.attention_mask, batch.input_ids.size(1));
+    attention.mask = additive_mask(batch.attention_mask, batch.input_ids.size(1), mask_dtype());
   }
   const at::Tensor x =
       hidden(batch.input_ids, positions_from_zero(batch.input_ids), attention, false, runner);
   return runner.enter(head_unit(), x, [this](const at::Tensor& x) {
-    return at::linear(final_norm(x), head_weight());
+    return at::linear(final_norm(x), head_weight()).to(at::kFloat);
   });
 }
 
@@ -89,12 +98,12 @@ at::Tensor Gpt2::next_logits(const at::Tensor& input_ids, const at::Tensor& posi
   cache.keys.resize(static_cast<size_t>(config_.n_layer));
   cache.values.resize(static_cast<size_t>(config_.n_layer));
   Attention attention;
-  attention.mask = additive_mask(mask, input_ids.size(1));
+  attention.mask = additive_mask(mask, input_ids.size(1), mask_dtype());
   attention.cache = &cache;
   const at::Tensor x = hidden(input_ids, position_ids, attention, false, runner);
   return runner.enter(head_unit(), x, [this](const at::Tensor& x) {
     const at::Tensor last = x.select(1, x.size(1) - 1);
-    return at::linear(final_norm(last), head_weight());
+    return at::linear(final_norm(last), head_weight()).to(at::kFloat);
   });
 }
 
@@ -113,22 +122,21 @@ at::Tensor Gpt2::hidden(const at::Tensor& ids, const at::Tensor& positions,
 }
 
 at::Tensor Gpt2::embed(const at::Tensor& ids, const at::Tensor& positions, bool is_training) const {
-  const at::Tensor x = at::embedding(parameter(0, gpt2::kWte), ids) +
-                       at::embedding(parameter(0, gpt2::kWpe), positions);
+  const at::Tensor x =
+      look_up(parameter(0, gpt2::kWte), ids) + look_up(parameter(0, gpt2::kWpe), positions);
   return at::dropout(x, config_.embd_pdrop, is_training);
 }
 
-at::Tensor Gpt2::block(int layer, const at::Tensor& x, const Attention& attention,
+at::Tensor Gpt2::block(int layer, const at::Tensor& input, const Attention& attention,
                        bool is_training) const {
   const auto p = [&](int index) -> const at::Tensor& { return parameter(layer + 1, index); };
   const double eps = config_.layer_norm_epsilon;
-  const at::Tensor h =
-      at::layer_norm(x, {config_.n_embd}, p(gpt2::kLn1Weight), p(gpt2::kLn1Bias), eps);
+  const at::Tensor x = input.to(p(gpt2::kLn1Weight).scalar_type());
+  const at::Tensor h = layer_norm(x, p(gpt2::kLn1Weight), p(gpt2::kLn1Bias), eps);
   const at::Tensor attended =
       conv1d(attend(layer, h, attention), p(gpt2::kAttnProjWeight), p(gpt2::kAttnProjBias));
   const at::Tensor y = x + at::dropout(attended, config_.resid_pdrop, is_training);
-  const at::Tensor n =
-      at::layer_norm(y, {config_.n_embd}, p(gpt2::kLn2Weight), p(gpt2::kLn2Bias), eps);
+  const at::Tensor n = layer_norm(y, p(gpt2::kLn2Weight), p(gpt2::kLn2Bias), eps);
   const at::Tensor inner = activate(conv1d(n, p(gpt2::kFcWeight), p(gpt2::kFcBias)));
   const at::Tensor out = conv1d(inner, p(gpt2::kMlpProjWeight), p(gpt2::kMlpProjBias));
   return y + at::dropout(out, config_.resid_pdrop, is_training);
@@ -182,8 +190,13 @@ at::Tensor Gpt2::final_norm(const at::Tensor& x) const {
   const bool is_tied = config_.tie_word_embeddings;
   const int weight = is_tied ? static_cast<int>(gpt2::kTiedNormWeight) : gpt2::kNormWeight;
   const int bias = is_tied ? static_cast<int>(gpt2::kTiedNormBias) : gpt2::kNormBias;
-  return at::layer_norm(x, {config_.n_embd}, parameter(unit, weight), parameter(unit, bias),
-                        config_.layer_norm_epsilon);
+  return layer_norm(x.to(parameter(unit, weight).scalar_type()), parameter(unit, weight),
+                    parameter(unit, bias), config_.layer_norm_epsilon);
+}
+
+// Blocks alone use masks.
+at::ScalarType Gpt2::mask_dtype() const {
+  return buffer_dtype(parameter(1, gpt2::kLn1Weight).scalar_type());
 }
 
 const at::Tensor& Gpt2::head_weight() const {

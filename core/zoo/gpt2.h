@@ -44,12 +44,13 @@ class Gpt2 final : public Model {
 
   const at::Tensor& parameter(int unit, int index) const;
   at::Tensor embed(const at::Tensor& ids, const at::Tensor& positions, bool is_training) const;
-  at::Tensor block(int layer, const at::Tensor& x, const Attention& attention,
+  at::Tensor block(int layer, const at::Tensor& input, const Attention& attention,
                    bool is_training) const;
   at::Tensor attend(int layer, const at::Tensor& x, const Attention& attention) const;
   at::Tensor activate(const at::Tensor& x) const;
   at::Tensor final_norm(const at::Tensor& x) const;
   const at::Tensor& head_weight() const;
+  at::ScalarType mask_dtype() const;
   // Runs embeddings and blocks: (B, T, n_embd).
   at::Tensor hidden(const at::Tensor& ids, const at::Tensor& positions, const Attention& attention,
                     bool is_training, hooks::UnitRunner& runner) const;

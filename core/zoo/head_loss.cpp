@@ -56,9 +56,9 @@ double cross_entropy(const at::Tensor& logits, const at::Tensor& labels, bool wa
   return std::accumulate(losses.begin(), losses.end(), 0.0);
 }
 
-// The same for other devices and dtypes.
+// The same for other devices and dtypes; the gradient is multiplied by `grad_scale` in fp32.
 double cross_entropy_of_libtorch(const at::Tensor& logits, const at::Tensor& labels,
-                                 bool wants_grad) {
+                                 bool wants_grad, double grad_scale) {
   const at::Tensor has_label = labels.ne(kNoLabel).to(at::kFloat);
   const at::Tensor index = labels.clamp_min(0).unsqueeze(1);
   at::Tensor log_probabilities = at::log_softmax(logits, 1, at::kFloat);
@@ -67,23 +67,54 @@ double cross_entropy_of_libtorch(const at::Tensor& logits, const at::Tensor& lab
     log_probabilities.exp_();
     log_probabilities.scatter_add_(
         1, index, at::full({}, -1.0F, log_probabilities.options()).expand_as(index));
-    logits.copy_(log_probabilities.mul_(has_label.unsqueeze(1)));
+    logits.copy_(log_probabilities.mul_((has_label * grad_scale).unsqueeze(1)));
   }
   return -picked.sum(at::kDouble).item<double>();
 }
 
+// The gradient by the weight, chunk by chunk: 16-bit chunks are added up in fp32.
+class WeightGrad {
+ public:
+  WeightGrad(const at::Tensor& weight, bool has_several_chunks)
+      : weight_(weight),
+        adds_in_fp32_(has_several_chunks && at::isReducedFloatingType(weight.scalar_type())) {}
+
+  void add(const at::Tensor& a, const at::Tensor& b) {
+    if (adds_in_fp32_) {
+      const at::Tensor part = product(a, b);
+      sum_ = sum_.defined() ? sum_.add_(part) : part.to(at::kFloat);
+    } else {
+      const bool is_first = !sum_.defined();
+      if (is_first) sum_ = at::empty_like(weight_);
+      multiply_into(sum_, a, b, !is_first);
+    }
+  }
+  at::Tensor take() const {
+    return sum_.defined() ? sum_.to(weight_.scalar_type()) : at::zeros_like(weight_);
+  }
+
+ private:
+  const at::Tensor& weight_;
+  bool adds_in_fp32_;
+  at::Tensor sum_;
+};
+
+struct Wanted {
+  bool rows_grad = false;
+  bool weight_grad = false;
+  double grad_scale = 1;
+};
+
 Sums compute(const at::Tensor& rows, const at::Tensor& weight, const at::Tensor& labels,
-             bool wants_rows_grad, bool wants_weight_grad) {
+             const Wanted& wanted) {
   const int64_t count = rows.size(0);
   const int64_t vocab = weight.size(0);
   const int64_t chunk = std::min(std::max(kChunkRows, kChunkElements / vocab), count);
   const bool is_plain = rows.device().is_cpu() && rows.scalar_type() == at::kFloat;
-  const bool wants_grad = wants_rows_grad || wants_weight_grad;
+  const bool wants_grad = wanted.rows_grad || wanted.weight_grad;
   Sums sums;
-  if (wants_rows_grad) sums.rows_grad = at::empty_like(rows);
-  if (wants_weight_grad) {
-    sums.weight_grad = count > 0 ? at::empty_like(weight) : at::zeros_like(weight);
-  }
+  if (wanted.rows_grad) sums.rows_grad = at::empty_like(rows);
+  WeightGrad weight_grad(weight, count > chunk);
   const at::Tensor memory = at::empty({chunk, vocab}, rows.options());
   for (int64_t begin = 0; begin < count; begin += chunk) {
     const int64_t size = std::min(chunk, count - begin);
@@ -91,43 +122,54 @@ Sums compute(const at::Tensor& rows, const at::Tensor& weight, const at::Tensor&
     const at::Tensor part_labels = labels.narrow(0, begin, size);
     const at::Tensor logits = memory.narrow(0, 0, size);
     multiply_into(logits, part, weight.t(), false);
-    sums.loss += is_plain ? cross_entropy(logits, part_labels, wants_grad)
-                          : cross_entropy_of_libtorch(logits, part_labels, wants_grad);
-    if (wants_rows_grad) {
+    sums.loss +=
+        is_plain ? cross_entropy(logits, part_labels, wants_grad)
+                 : cross_entropy_of_libtorch(logits, part_labels, wants_grad, wanted.grad_scale);
+    if (wanted.rows_grad) {
       multiply_into(sums.rows_grad.narrow(0, begin, size), logits, weight, false);
     }
-    if (wants_weight_grad) multiply_into(sums.weight_grad, logits.t(), part, begin > 0);
+    if (wanted.weight_grad) weight_grad.add(logits.t(), part);
   }
+  if (wanted.weight_grad) sums.weight_grad = weight_grad.take();
   return sums;
 }
 
 struct HeadLoss : torch::autograd::Function<HeadLoss> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& rows,
-                            const at::Tensor& weight, const at::Tensor& labels, bool has_backward) {
-    const Sums sums = compute(rows, weight, labels, has_backward && rows.requires_grad(),
-                              has_backward && weight.requires_grad());
+                            const at::Tensor& weight, const at::Tensor& labels, bool has_backward,
+                            double grad_scale) {
+    Wanted wanted;
+    wanted.rows_grad = has_backward && rows.requires_grad();
+    wanted.weight_grad = has_backward && weight.requires_grad();
+    // fp32 has room for every scale: there backward multiplies.
+    if (at::isReducedFloatingType(rows.scalar_type())) wanted.grad_scale = grad_scale;
+    const Sums sums = compute(rows, weight, labels, wanted);
     context->save_for_backward({sums.rows_grad, sums.weight_grad});
+    context->saved_data["grad_scale"] = wanted.grad_scale;
     return at::full({}, sums.loss, rows.options().dtype(at::kFloat));
   }
 
   static variable_list backward(AutogradContext* context, variable_list output_grads) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor& scale = output_grads[0];
-    const bool is_one = scale.item<double>() == 1.0;
+    const double factor =
+        output_grads[0].item<double>() / context->saved_data["grad_scale"].toDouble();
     const auto scaled = [&](const at::Tensor& grad) {
-      return !grad.defined() || is_one ? grad : grad * scale;
+      if (!grad.defined() || factor == 1.0) return grad;
+      // In fp32: a factor may be larger than any fp16 number.
+      return (grad.to(at::kFloat) * factor).to(grad.scalar_type());
     };
-    return {scaled(saved[0]), scaled(saved[1]), at::Tensor(), at::Tensor()};
+    return {scaled(saved[0]), scaled(saved[1]), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
 }  // namespace
 
-at::Tensor head_loss(const at::Tensor& rows, const at::Tensor& weight, const at::Tensor& labels) {
+at::Tensor head_loss(const at::Tensor& rows, const at::Tensor& weight, const at::Tensor& labels,
+                     double grad_scale) {
   check_labels(labels, weight.size(0));
   // Inside of apply() gradients are off.
-  return HeadLoss::apply(rows.contiguous(), weight, labels.contiguous(),
-                         at::GradMode::is_enabled());
+  return HeadLoss::apply(rows.contiguous(), weight, labels.contiguous(), at::GradMode::is_enabled(),
+                         grad_scale);
 }
 
 }  // namespace strata::zoo

@@ -17,7 +17,12 @@ inline constexpr int64_t kNoLabel = -100;
 // that fit the cache, and computes the gradients in forward while a chunk's probabilities are
 // there: backward reads neither logits nor weight. Throws c10::Error for a label outside of the
 // vocabulary.
-at::Tensor head_loss(const at::Tensor& rows, const at::Tensor& weight, const at::Tensor& labels);
+//
+// With rows of 16 bits logits and gradients have 16 bits, softmax and loss are fp32, and chunks'
+// gradients by the weight are added in fp32. `grad_scale`: what backward will begin with; 16-bit
+// gradients are multiplied by it before they are rounded.
+at::Tensor head_loss(const at::Tensor& rows, const at::Tensor& weight, const at::Tensor& labels,
+                     double grad_scale = 1);
 
 }  // namespace strata::zoo
 

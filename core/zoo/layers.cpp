@@ -69,6 +69,50 @@ struct GeluTanh : torch::autograd::Function<GeluTanh> {
   }
 };
 
+bool has_16_bits(const at::Tensor& x) { return at::isReducedFloatingType(x.scalar_type()); }
+
+struct LayerNorm16 : torch::autograd::Function<LayerNorm16> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
+                            const at::Tensor& weight, const at::Tensor& bias, double epsilon) {
+    const at::Tensor x = input.contiguous();
+    // With weights of fp32 the kernel keeps mean and deviation in fp32.
+    auto [y, mean, deviation] =
+        at::native_layer_norm(x, {x.size(-1)}, weight.to(at::kFloat), bias.to(at::kFloat), epsilon);
+    context->save_for_backward({x, weight, bias, mean, deviation});
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list output_grads) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor& x = saved[0];
+    const auto [x_grad, weight_grad, bias_grad] = at::native_layer_norm_backward(
+        output_grads[0].contiguous().to(at::kFloat), x.to(at::kFloat), {x.size(-1)}, saved[3],
+        saved[4], saved[1].to(at::kFloat), saved[2].to(at::kFloat),
+        {context->needs_input_grad(0), context->needs_input_grad(1), context->needs_input_grad(2)});
+    const auto rounded = [&](const at::Tensor& grad) {
+      return grad.defined() ? grad.to(x.scalar_type()) : grad;
+    };
+    return {rounded(x_grad), rounded(weight_grad), rounded(bias_grad), at::Tensor()};
+  }
+};
+
+struct Embedding16 : torch::autograd::Function<Embedding16> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& weight,
+                            const at::Tensor& ids) {
+    context->save_for_backward({ids});
+    context->saved_data["rows"] = weight.size(0);
+    return at::embedding(weight, ids);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list output_grads) {
+    const at::Tensor ids = context->get_saved_variables()[0];
+    const at::Tensor& grad = output_grads[0];
+    const at::Tensor sums = at::embedding_dense_backward(
+        grad.to(at::kFloat), ids, context->saved_data["rows"].toInt(), -1, false);
+    return {sums.to(grad.scalar_type()), at::Tensor()};
+  }
+};
+
 // Shapes and places of an attention's heads.
 struct Heads {
   Heads(const at::Tensor& qkv, int64_t heads)
@@ -166,6 +210,16 @@ at::Tensor conv1d(const at::Tensor& x, const at::Tensor& w, const at::Tensor& bi
   const at::Tensor rows = x.reshape({-1, shape.back()});
   shape.back() = w.size(1);
   return Conv1d::apply(rows, w, bias).view(shape);
+}
+
+at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                      double epsilon) {
+  return has_16_bits(x) ? LayerNorm16::apply(x, weight, bias, epsilon)
+                        : at::layer_norm(x, {x.size(-1)}, weight, bias, epsilon);
+}
+
+at::Tensor look_up(const at::Tensor& weight, const at::Tensor& ids) {
+  return has_16_bits(weight) ? Embedding16::apply(weight, ids) : at::embedding(weight, ids);
 }
 
 at::Tensor gelu_tanh(const at::Tensor& x) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,9 @@ struct Batch {
   at::Tensor input_ids;  // (B, T) int64
   at::Tensor labels;     // (B, T) int64, -100 where there is none; the model shifts them by one
   at::Tensor attention_mask;  // (B, T) int64, 1 for real tokens; undefined: all are
+  // What the loss will be multiplied by before backward: gradients that a model computes ahead, in
+  // 16 bits, are scaled by it so that small ones do not vanish. A wrong one costs precision alone.
+  double loss_scale = 1;
 };
 
 struct LossOutput {
@@ -47,8 +51,12 @@ class Model {
   // Computes with the parameters of these storages from now on, one per unit of spec(). Borrowed.
   virtual void bind_units(std::vector<model::UnitStorage*> units) = 0;
 
-  // Forward of training. A batch without any label gives a loss of 0 that still has gradients
-  // (zeros).
+  // The dtype of floating tensors that are neither parameters nor computed from them: attention
+  // masks. Unset: that of the unit which uses them.
+  void set_buffer_dtype(std::optional<at::ScalarType> dtype) { buffer_dtype_ = dtype; }
+
+  // Forward of training, in the dtypes of the units. A batch without any label gives a loss of 0
+  // that still has gradients (zeros).
   virtual LossOutput forward_loss(const Batch& batch, hooks::UnitRunner& runner) = 0;
 
   // fp32 (B, T, V). Positions count from 0.
@@ -72,6 +80,14 @@ class Model {
   // Writes config.json and generation_config.json, as Hugging Face reads them, into an existing
   // folder.
   virtual Status save_config(const std::string& folder) const = 0;
+
+ protected:
+  at::ScalarType buffer_dtype(at::ScalarType of_unit) const {
+    return buffer_dtype_.value_or(of_unit);
+  }
+
+ private:
+  std::optional<at::ScalarType> buffer_dtype_;
 };
 
 // Makes the model of a Hugging Face folder's config.json, or of a configuration file. Reads no

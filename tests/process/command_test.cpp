@@ -37,10 +37,11 @@ TEST_F(CommandTest, TrainingLeavesMetricsSummaryAndACheckpoint) {
 
   const auto metrics = lines("out/metrics.jsonl");
   ASSERT_EQ(metrics.size(), 3U);
-  EXPECT_THAT(keys_of(metrics[0]),
-              UnorderedElementsAre("step", "loss", "grad_norm", "lr", "tokens", "skipped_steps",
-                                   "tokens_per_s", "step_s", "data_s", "comm_s", "sent_bytes",
-                                   "device_bytes", "device_peak_bytes", "host_peak_bytes"));
+  EXPECT_THAT(
+      keys_of(metrics[0]),
+      UnorderedElementsAre("step", "loss", "grad_norm", "lr", "tokens", "skipped_steps",
+                           "loss_scale", "tokens_per_s", "step_s", "data_s", "comm_s", "sent_bytes",
+                           "device_bytes", "device_peak_bytes", "host_peak_bytes"));
   EXPECT_EQ(metrics[2]["step"], 3);
   EXPECT_EQ(metrics[0]["tokens"], 2 * 2 * 15);
   for (const char* positive : {"loss", "grad_norm", "step_s", "sent_bytes", "device_bytes",
@@ -49,10 +50,10 @@ TEST_F(CommandTest, TrainingLeavesMetricsSummaryAndACheckpoint) {
   }
 
   const auto summary = json("out/summary.json");
-  EXPECT_THAT(
-      keys_of(summary),
-      UnorderedElementsAre("status", "steps", "skipped_steps", "final_loss", "losses",
-                           "weight_hash", "ranks", "strategy", "plugin", "wall_s", "first_step_s"));
+  EXPECT_THAT(keys_of(summary),
+              UnorderedElementsAre("status", "steps", "skipped_steps", "loss_scale", "precision",
+                                   "final_loss", "losses", "weight_hash", "ranks", "strategy",
+                                   "plugin", "wall_s", "first_step_s"));
   EXPECT_EQ(summary["status"], "completed");
   EXPECT_EQ(summary["steps"], 3);
   EXPECT_EQ(summary["losses"].size(), 3U);

@@ -193,8 +193,9 @@ TEST(TrainCommandLine, RefusesEachBadNumberWithItsValue) {
 }
 
 TEST(TrainCommandLine, RefusesInWordsWhatIsKnownButNotThereYet) {
-  EXPECT_THAT(train_refused({"--precision", "bf16-mixed"}),
-              HasSubstr("--precision bf16-mixed: is not supported yet; supported is 32"));
+  EXPECT_THAT(train_refused({"--precision", "64"}),
+              HasSubstr("--precision 64: is not supported yet; supported are 32, bf16-mixed, "
+                        "bf16-true, fp16-mixed"));
   EXPECT_THAT(train_refused({"--precision", "33"}), HasSubstr("unknown precision"));
   EXPECT_THAT(train_refused({"--accelerator", "cuda"}),
               HasSubstr("--accelerator cuda: is not supported yet; supported are auto, cpu"));

@@ -113,6 +113,49 @@ TEST(GradientSink, CastsDownToo) {
   EXPECT_EQ(unit.gradient(0)[0].item<float>(), 1.0f);
 }
 
+TEST(GradientSink, WritesAndAddsEveryDtypeIntoEveryTarget) {
+  const at::ScalarType dtypes[] = {at::kFloat, at::kBFloat16, at::kHalf};
+  for (const at::ScalarType own : dtypes) {
+    for (const at::ScalarType target : dtypes) {
+      SCOPED_TRACE(std::string(at::toString(own)) + " into " + at::toString(target));
+      Unit unit({parameter("w", {4})}, own);
+      unit.open(unit.garbage(target).fill_(std::nanf("")));
+      (unit[0] * 3.0).sum().backward();
+      unit.sink.close();
+      EXPECT_TRUE(at::equal(unit.gradient(0), at::full({4}, 3.0, target)));
+      EXPECT_EQ(unit.flat.sum().item<float>(), 12.0f) << "padding is zero";
+
+      unit.open(unit.garbage(target).fill_(256.0), /*is_accumulating=*/true);
+      (unit[0] * 3.0).sum().backward();
+      unit.sink.close();
+      // 259 is no bf16 number: the even neighbour is 260.
+      const float sum = target == at::kBFloat16 ? 260.0f : 259.0f;
+      EXPECT_TRUE(at::equal(unit.gradient(0), at::full({4}, sum, target)));
+      EXPECT_EQ(unit.flat[4].item<float>(), 256.0f) << "padding is left alone";
+    }
+  }
+}
+
+TEST(GradientSink, OverflowsToInfinityWhereTheTargetEnds) {
+  Unit unit({parameter("w", {2})});
+  unit.open(unit.garbage(at::kHalf));
+  (unit[0] * at::tensor({70000.0f, -70000.0f})).sum().backward();
+  unit.sink.close();
+  EXPECT_EQ(unit.gradient(0)[0].item<float>(), std::numeric_limits<float>::infinity());
+  EXPECT_EQ(unit.gradient(0)[1].item<float>(), -std::numeric_limits<float>::infinity());
+}
+
+TEST(GradientSink, GathersEntriesInTheirOwnDtypeUntilItCloses) {
+  Unit unit({parameter("w", {4})}, at::kBFloat16);
+  unit.flat = unit.garbage(at::kFloat);
+  unit.sink.open({unit.flat.data_ptr(), at::kFloat, false}, /*gathers_entries=*/true);
+  (unit[0] * 256.0).sum().backward();
+  (unit[0] * 3.0).sum().backward();
+  EXPECT_EQ(unit.gradient(0)[0].item<float>(), 99.0f) << "nothing is written yet";
+  EXPECT_THAT(unit.sink.close(), IsEmpty());
+  EXPECT_EQ(unit.gradient(0)[0].item<float>(), 260.0f) << "autograd adds in bf16";
+}
+
 TEST(GradientSink, AddsASecondGradientOfTheSameBackward) {
   Unit unit({parameter("w", {3})});
   unit.open(unit.garbage());

@@ -31,7 +31,7 @@ inline at::Tensor tensor_of(const formats::SafetensorsFile& file, const std::str
 // A model whose units lie in memory of their own.
 class BoundModel {
  public:
-  explicit BoundModel(const std::string& path) {
+  explicit BoundModel(const std::string& path, at::ScalarType dtype = at::kFloat) {
     at::set_num_threads(1);  // models are tiny: threads would only wait for each other
     auto loaded = zoo::load_model(path);
     EXPECT_TRUE(loaded.ok()) << loaded.status().message();
@@ -39,7 +39,7 @@ class BoundModel {
     for (const model::UnitSpec& unit : model->spec().units) {
       const model::FlatLayout layout = model::make_flat_layout(unit, 64, 64);
       memory.emplace_back(static_cast<size_t>(layout.numel), 0.0F);
-      storages.push_back(std::make_unique<model::UnitStorage>(unit, layout));
+      storages.push_back(std::make_unique<model::UnitStorage>(unit, layout, dtype));
       storages.back()->bind(memory.back().data());
     }
     std::vector<model::UnitStorage*> units;
@@ -71,7 +71,7 @@ class BoundModel {
   }
 
   std::unique_ptr<zoo::Model> model;
-  std::vector<std::vector<float>> memory;
+  std::vector<std::vector<float>> memory;  // 16-bit units use half of theirs
   std::vector<std::unique_ptr<model::UnitStorage>> storages;
   hooks::DirectRunner runner;
 };

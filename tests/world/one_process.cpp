@@ -186,7 +186,9 @@ class OneProcess {
       add(sum, out);
     };
     if (adds_entries) {
-      recomputing.backward(inputs, take);
+      Gradients of_entries;
+      recomputing.backward(inputs, [&](const Gradients& found) { add(of_entries, found); });
+      if (!of_entries.empty()) take(of_entries);
     } else if (loss.loss_sum.requires_grad()) {
       take(torch::autograd::grad({loss.loss_sum}, inputs, {}, std::nullopt, false, true));
     }

@@ -79,8 +79,9 @@ Trained train_on_ranks(const Task& task, const Placement& placement);
 struct SumOrder {
   bool adds_ranks_first = false;  // in each micro-batch; false: micro-batches on each rank first
   int group = 0;                  // ranks of a group first, then groups; 0: all in rank order
-  // A unit that is entered several times adds the gradient of each entry, last entry first, to what
-  // is there: so under activation checkpointing. False: those of its entries first, as autograd.
+  // The gradients of a unit that is entered several times are made entry by entry, and added, last
+  // entry first, before they are added to what is there: so under activation checkpointing. False:
+  // as autograd adds them, which differs where one entry uses a parameter more than once.
   bool adds_each_entry = false;
 };
 
