@@ -164,7 +164,7 @@ class FlatGradients final : public hooks::UnitEvents {
 };
 
 struct Options {
-  std::optional<at::ScalarType> buffers;
+  std::optional<at::ScalarType> buffers = std::nullopt;
   bool recompute = false;
   double loss_scale = 1;
 };

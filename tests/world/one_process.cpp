@@ -186,9 +186,14 @@ class OneProcess {
       add(sum, out);
     };
     if (adds_entries) {
-      Gradients of_entries;
-      recomputing.backward(inputs, [&](const Gradients& found) { add(of_entries, found); });
-      if (!of_entries.empty()) take(of_entries);
+      Gradients of_entries(inputs.size());  // in the compute dtypes, as autograd adds them
+      recomputing.backward(inputs, [&](const Gradients& found) {
+        for (size_t i = 0; i < found.size(); ++i) {
+          if (!found[i].defined()) continue;
+          of_entries[i] = of_entries[i].defined() ? of_entries[i] + found[i] : found[i];
+        }
+      });
+      take(of_entries);
     } else if (loss.loss_sum.requires_grad()) {
       take(torch::autograd::grad({loss.loss_sum}, inputs, {}, std::nullopt, false, true));
     }
